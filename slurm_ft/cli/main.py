@@ -1,0 +1,73 @@
+"""`slurm-ft`: finds the subcommand's module, and turns every error into one line and an exit code.
+
+Subcommands are imported only when they are asked for: the hooks pay for every import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from slurm_ft import __version__
+from slurm_ft.errors import SlurmFtError
+
+# name -> (module with `configure(parser)` and `run(arguments)`, one line of help)
+COMMANDS = {
+    "status": ("slurm_ft.cli.status", "show jobs as squeue does, with their failovers and causes"),
+    "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
+    "lab": ("slurm_ft.cli.lab", "start a real Slurm cluster on this machine, to try things"),
+    "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
+    "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),
+}
+DESCRIPTION = """\
+Keeps GPU training alive on plain Slurm: finds out why a job died, drains the bad node,
+starts the same job again elsewhere, and lets the training go on from its newest valid checkpoint."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(given)
+    except SlurmFtError as error:
+        print(f"slurm-ft: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(given: list[str]) -> int:
+    name = given[0] if given else ""
+    if name not in COMMANDS:
+        _top_level().parse_args(given or ["--help"])  # prints help, version or the error, and exits
+        return 2
+    module, summary = COMMANDS[name]
+    command = import_module(module)
+    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=summary)
+    command.configure(parser)
+    code: int = command.run(parser.parse_args(given[1:]))
+    return code
+
+
+def _top_level() -> argparse.ArgumentParser:
+    lines = "\n".join(f"  {name:<10} {summary}" for name, (_, summary) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        "slurm-ft",
+        usage="slurm-ft [--version] COMMAND …",
+        description=DESCRIPTION,
+        epilog=f"commands:\n{lines}\n\n`slurm-ft COMMAND --help` says more about each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"slurm_ft {__version__}")
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

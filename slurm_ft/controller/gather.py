@@ -1,0 +1,95 @@
+"""Look, before anything is judged: wait for the node epilogs and read what the nodes left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from slurm_ft.config import Config
+from slurm_ft.errors import SlurmCommandError
+from slurm_ft.failover import claim, node_record
+from slurm_ft.model import JobEnd, JobKey, NodeVerdict
+from slurm_ft.slurm import environment, nodelist
+from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
+
+POLL = 0.05  # seconds between looks at first
+POLL_MAX = 0.5
+DEATH_CHECK = 2.0  # seconds of waiting after which we ask whether the missing nodes are dead
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The end of the attempt, the job as it stands now, and what its nodes left."""
+
+    end: JobEnd
+    job: JobRecord
+    verdicts: tuple[NodeVerdict, ...]
+    nodes: tuple[NodeRecord, ...]
+
+
+def wait_for_node_epilogs(
+    slurm: Slurm, address: str, bound: float, clock: Callable[[], float] = time.monotonic
+) -> tuple[str, ...]:
+    """Wait until every living node of a COMPLETING job has ended its epilog; return those that had not in time.
+
+    While EpilogSlurmctld runs, the job stays COMPLETING and its nodelist holds only the nodes whose epilog has not
+    ended (measured on 22.05 to 26.05). A dead node never answers. `bound` is in seconds.
+    """
+    start, pause = clock(), POLL
+    while True:
+        left = _still_in_epilog(slurm, address)
+        waited = clock() - start
+        if not left or (waited >= DEATH_CHECK and _all_dead(slurm, left)):
+            return ()
+        if waited >= bound:
+            return nodelist.expand(left)
+        time.sleep(min(pause, max(bound - waited, 0)))
+        pause = min(pause * 1.5, POLL_MAX)
+
+
+def _still_in_epilog(slurm: Slurm, address: str) -> str:
+    try:
+        return slurm.job_nodes(address)
+    except SlurmCommandError:
+        return "?"  # a busy controller is asked again until the bound
+
+
+def _all_dead(slurm: Slurm, left: str) -> bool:
+    try:
+        return all(node.down for node in slurm.nodes(left))
+    except SlurmCommandError:
+        return False
+
+
+def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey, now: float) -> Gathered | None:
+    """Everything `decide` needs, or None when Slurm has forgotten the job. Raises SlurmCommandError."""
+    before = slurm.job(key.address)
+    if before is None:
+        return None
+    silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)
+    job = slurm.job(key.address) or before
+    nodes = environ.get(environment.NODELIST, "")
+    records = tuple(slurm.nodes(nodes))
+    end = JobEnd(
+        key=key,
+        exit=environment.exit_status(environ),
+        reason=before.reason,
+        nodes=nodes,
+        node_names=nodelist.expand(nodes),
+        down_nodes=tuple(node.name for node in records if node.down),
+        silent_nodes=silent,
+        started=before.started if before.restarts == key.attempt else None,
+        ended=now,
+        restarts_now=job.restarts,
+        opted_in=claim.opted_in(job.comment, job.requeue, config),
+        requeueable=job.requeue and job.batch,
+        limit=claim.limit(job.comment, config),
+    )
+    verdicts = tuple(verdict for node in records for verdict in _verdicts(node))
+    return Gathered(end, job, verdicts, records)
+
+
+def _verdicts(node: NodeRecord) -> tuple[NodeVerdict, ...]:
+    reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
+    return reason + node_record.read(node.comment, node.name)

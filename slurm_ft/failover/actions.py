@@ -1,0 +1,161 @@
+"""The only code that changes the cluster: drain a node, requeue a job with exclusions, let it start at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from slurm_ft.errors import SlurmCommandError
+from slurm_ft.failover import comment_tag, ledger, node_record
+from slurm_ft.failover.comment_tag import Tag
+from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
+from slurm_ft.slurm import nodelist
+from slurm_ft.slurm.protocol import JobUpdate, NodeRecord, Slurm
+
+RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
+RELEASE_POLL_MAX = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an action did, step by step, for the journal; `failed` lists what Slurm refused."""
+
+    steps: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+def report_fault(slurm: Slurm, verdict: NodeVerdict, action: NodeAction) -> str:
+    """Leave the node's verdict for the controller; drain the node when `action` says so. Returns what was done.
+
+    A node that somebody else has drained keeps that Reason, and one that needs no drain gets none: the verdict then
+    stands in the node's Comment. Raises SlurmCommandError.
+    """
+    node = next(iter(slurm.nodes(verdict.node)), NodeRecord(verdict.node, "", "", ""))
+    if action is NodeAction.DRAIN and not _drained_by_others(node):
+        slurm.drain_node(verdict.node, _reason(node, verdict))
+        return f"drained {verdict.node}"
+    slurm.set_node_comment(verdict.node, node_record.add(node.comment, verdict))
+    return f"noted in the Comment of {verdict.node}"
+
+
+def _drained_by_others(node: NodeRecord) -> bool:
+    return node.draining and bool(node.reason) and not node_record.is_ours(node.reason)
+
+
+def _reason(node: NodeRecord, verdict: NodeVerdict) -> str:
+    if node_record.is_ours(node.reason):
+        return node_record.add(node.reason, verdict)
+    before = f"{node_record.SEPARATOR}before: {node.reason}" if node.reason else ""
+    return node_record.add("", verdict) + before
+
+
+def erase_notes(slurm: Slurm, nodes: tuple[NodeRecord, ...], raw_id: int) -> None:
+    """Take the job's verdicts out of the Comment of `nodes`, once they were read. Raises SlurmCommandError."""
+    for node in nodes:
+        if (comment := node_record.remove(node.comment, raw_id)) != node.comment:
+            slurm.set_node_comment(node.name, comment)
+
+
+def apply(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> Done:
+    """Carry `decision` out on the job; `history` already holds this attempt.
+
+    The order is the measured one: requeue while COMPLETING, then update (Slurm refuses the update of a job that ended
+    and was not requeued). A step that fails is reported and does not stop the others.
+    """
+    if decision.action is Action.NONE:
+        return Done()
+    record = Step("exclude and record", partial(_write_back, slurm, key, decision, history))
+    if decision.action is Action.REQUEUE:
+        return _run((Step("requeue", partial(_requeue, slurm, key), vital=True), record))
+    if decision.action is Action.CANCEL:
+        return _run((record, Step("cancel", partial(slurm.cancel, key.address))))
+    return _run((record,))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change. `vital`: when it fails, those after it make no sense."""
+
+    name: str
+    act: Callable[[], None]
+    vital: bool = False
+
+
+def _run(steps: Sequence[Step]) -> Done:
+    done: list[str] = []
+    failed: list[str] = []
+    for step in steps:
+        try:
+            step.act()
+            done.append(step.name)
+        except SlurmCommandError as error:
+            failed.append(f"{step.name}: {error}")
+            if step.vital:
+                break
+    return Done(tuple(done), tuple(failed))
+
+
+def _requeue(slurm: Slurm, key: JobKey) -> None:
+    """Look once more right before: a requeue would revive a cancelled job and kill a running attempt."""
+    job = slurm.job(key.address)
+    if job is None or job.state != "COMPLETING" or job.restarts != key.attempt:
+        state = "gone" if job is None else f"{job.state}, restarts {job.restarts}"
+        raise SlurmCommandError(f"requeue {key.address}", "not tried", f"the job is {state} by now")
+    slurm.requeue(key.address)
+
+
+def _write_back(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> None:
+    """Exclusions merged with the user's own, the tag, the ledger; each alone if Slurm refuses them together."""
+    job = slurm.job(key.address)
+    if job is None:
+        raise SlurmCommandError(f"update {key.address}", "not tried", "Slurm has forgotten the job")
+    tag = Tag(decision.count, decision.limit, history.excluded, decision.cause)
+    update = JobUpdate(
+        excluded_nodes=nodelist.merge(slurm.excluded_nodes(key.address), ",".join(history.excluded)) or None,
+        comment=comment_tag.write(job.comment, tag),
+        admin_comment=ledger.write(job.admin_comment, history),
+    )
+    try:
+        slurm.update_job(key.address, update)
+    except SlurmCommandError:
+        _update_one_by_one(slurm, key, update)
+
+
+def write_ledger(slurm: Slurm, key: JobKey, history: Ledger) -> None:
+    """Replace the ledger alone. Raises SlurmCommandError."""
+    job = slurm.job(key.address)
+    if job is not None:
+        slurm.update_job(key.address, JobUpdate(admin_comment=ledger.write(job.admin_comment, history)))
+
+
+def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
+    """Slurm takes an update whole or not at all: a node deleted meanwhile must not cost the count."""
+    parts = (
+        JobUpdate(excluded_nodes=update.excluded_nodes),
+        JobUpdate(admin_comment=update.admin_comment),
+        JobUpdate(comment=update.comment),
+    )
+    done = _run([Step(repr(part), partial(slurm.update_job, key.address, part)) for part in parts])
+    if done.failed:
+        raise SlurmCommandError(f"update {key.address}", "failed in part", "; ".join(done.failed))
+
+
+def release(slurm: Slurm, key: JobKey, timeout: float, now: Callable[[], float] = time.monotonic) -> str:
+    """Remove the wait of 121 s that Slurm gives a requeued job, as soon as it has left COMPLETING.
+
+    Set earlier, the begin time is overwritten on 25.11 and 26.05 (measured). Returns what happened. If this never runs,
+    the job starts two minutes later all the same.
+    """
+    deadline, pause = now() + timeout, RELEASE_POLL
+    while now() < deadline:
+        job = slurm.job(key.address)
+        if job is None or job.state not in ("COMPLETING", "PENDING"):
+            return f"nothing to release: {job.state if job else 'gone'}"
+        if job.state == "PENDING":
+            slurm.update_job(key.address, JobUpdate(start_now=True))
+            return "released"
+        time.sleep(pause)
+        pause = min(pause * 1.5, RELEASE_POLL_MAX)
+    return f"still COMPLETING after {timeout:g} s"

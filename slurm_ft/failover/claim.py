@@ -1,0 +1,20 @@
+"""What a job may claim: whether it fails over at all, and how often. Pure."""
+
+from __future__ import annotations
+
+from slurm_ft.config import Config, OptIn
+from slurm_ft.failover import comment_tag
+
+
+def opted_in(comment: str, requeue: bool, config: Config) -> bool:
+    """Whether the job asked for failover, in the way the site has chosen."""
+    if config.opt_in is OptIn.TAG:
+        return comment_tag.read(comment) is not None
+    return config.opt_in is OptIn.ALL or requeue
+
+
+def limit(comment: str, config: Config) -> int:
+    """The job's own limit where it asks for one, never above the site's maximum."""
+    tag = comment_tag.read(comment)
+    asked = config.limit if tag is None or tag.limit is None else tag.limit
+    return min(asked, config.limit_max)

@@ -1,0 +1,122 @@
+"""The ledger: a job's history as JSON in its AdminComment, where its owner cannot rewrite it and anybody can read it.
+
+    slurm_ft:{"v":1,"run":"3f2a9c…","excluded":["n1"],"attempts":[{"no":0,"nodes":"n1","cause":"xid79",…}]}
+
+AdminComment has no length limit in Slurm (measured on 22.05 and 26.05). Other tools may write there too, so foreign
+text before and behind the ledger is kept byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from slurm_ft.model import Action, Attempt, Decision, Domain, JobEnd, Ledger
+
+SCHEMA_VERSION = 1
+PREFIX = "slurm_ft:"
+TEXT_LIMIT = 160  # characters of one evidence line
+ATTEMPTS_KEPT = 64  # uncounted attempts (preemptions …) beyond this drop out, oldest first
+
+
+def read(admin_comment: str) -> Ledger | None:
+    """The ledger in `admin_comment`, or None if there is none or it was damaged."""
+    found = _locate(admin_comment)
+    return _from_json(found[2]) if found else None
+
+
+def write(admin_comment: str, ledger: Ledger) -> str:
+    """`admin_comment` with its ledger replaced, or with the ledger appended."""
+    text = PREFIX + json.dumps(_to_json(ledger), separators=(",", ":"))
+    found = _locate(admin_comment)
+    if found:
+        return admin_comment[: found[0]] + text + admin_comment[found[1] :]
+    return f"{admin_comment} {text}" if admin_comment else text
+
+
+def record(ledger: Ledger, end: JobEnd, decision: Decision) -> Ledger:
+    """`ledger` with the ended attempt and the newly excluded nodes; an attempt already in it is not added twice."""
+    if any(attempt.number == end.key.attempt for attempt in ledger.attempts):
+        return ledger
+    attempt = Attempt(
+        number=end.key.attempt,
+        nodes=end.nodes,
+        started=end.started,
+        ended=end.ended,
+        domain=decision.domain,
+        cause=decision.cause,
+        bad_nodes=decision.exclude,
+        counted=decision.action in (Action.REQUEUE, Action.RECORD),
+        text=decision.text[:TEXT_LIMIT],
+    )
+    return Ledger(
+        run_id=ledger.run_id,
+        attempts=_bounded((*ledger.attempts, attempt)),
+        excluded=tuple(dict.fromkeys((*ledger.excluded, *decision.exclude))),
+    )
+
+
+def _bounded(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    surplus = len(attempts) - ATTEMPTS_KEPT
+    droppable = [attempt for attempt in attempts if not attempt.counted][: max(surplus, 0)]
+    return tuple(attempt for attempt in attempts if attempt not in droppable)
+
+
+def _locate(admin_comment: str) -> tuple[int, int, Mapping[str, Any]] | None:
+    start = admin_comment.find(PREFIX + "{")
+    if start < 0:
+        return None
+    try:
+        value, end = json.JSONDecoder().raw_decode(admin_comment, start + len(PREFIX))
+    except ValueError:
+        return None
+    return (start, end, value) if isinstance(value, dict) else None
+
+
+def _to_json(ledger: Ledger) -> dict[str, Any]:
+    return {
+        "v": SCHEMA_VERSION,
+        "run": ledger.run_id,
+        "excluded": list(ledger.excluded),
+        "attempts": [_attempt_to_json(attempt) for attempt in ledger.attempts],
+    }
+
+
+def _attempt_to_json(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "no": attempt.number,
+        "nodes": attempt.nodes,
+        "started": attempt.started,
+        "ended": round(attempt.ended, 3),
+        "domain": attempt.domain.value,
+        "cause": attempt.cause,
+        "bad": list(attempt.bad_nodes),
+        "counted": attempt.counted,
+        "text": attempt.text,
+    }
+
+
+def _from_json(value: Mapping[str, Any]) -> Ledger | None:
+    try:
+        return Ledger(
+            run_id=str(value["run"]),
+            excluded=tuple(str(node) for node in value["excluded"]),
+            attempts=tuple(_attempt_from_json(item) for item in value["attempts"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _attempt_from_json(item: Mapping[str, Any]) -> Attempt:
+    return Attempt(
+        number=int(item["no"]),
+        nodes=str(item["nodes"]),
+        started=None if item["started"] is None else float(item["started"]),
+        ended=float(item["ended"]),
+        domain=Domain(item["domain"]),
+        cause=str(item["cause"]),
+        bad_nodes=tuple(str(node) for node in item["bad"]),
+        counted=bool(item["counted"]),
+        text=str(item.get("text", "")),
+    )

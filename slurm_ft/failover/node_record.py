@@ -1,0 +1,83 @@
+"""How a node's hardware verdict travels to the controller: as text in the node's drain Reason, one record per job.
+
+    slurm_ft: xid79 gpu 0000:3b:00 job 123.0 at 1764429940.123: NVRM: Xid (PCI:0000:3b:00): 79, … || xid48 gpu …
+
+`job 123.0` is SLURM_JOB_ID and restart count. An operator reads it in sinfo, the controller parses it. A node that an
+admin has drained keeps the admin's Reason; the record then stands in the node's Comment, behind what is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+from slurm_ft.model import NodeVerdict
+
+PREFIX = "slurm_ft: "
+SEPARATOR = " || "
+TEXT_LIMIT = 120
+RECORDS_KEPT = 8  # several jobs on one shared node may each leave one
+_RECORD = re.compile(
+    r"(?P<cause>[a-z0-9_:]+) gpu (?P<pci>[0-9a-f:]+|-) job (?P<job>\d+)\.(?P<attempt>\d+) at (?P<at>\d+(?:\.\d+)?): "
+    r"(?P<text>.*)"
+)
+
+
+def is_ours(reason: str) -> bool:
+    """Whether a drain Reason was written by us; we touch no other."""
+    return reason.startswith(PREFIX)
+
+
+def read(text: str, node: str) -> tuple[NodeVerdict, ...]:
+    """All records of `node` in a Reason or in a Comment (there behind foreign text)."""
+    matches = (_RECORD.fullmatch(part) for part in _split(text)[1])
+    return tuple(_verdict(match, node) for match in matches if match)
+
+
+def add(text: str, verdict: NodeVerdict) -> str:
+    """`text` (a Reason of ours, a Comment, or "") with `verdict` added; foreign text before it stays as it is."""
+    foreign, records = _split(text)
+    record = _record(verdict)
+    return _join(foreign, [*(part for part in records if part != record), record][-RECORDS_KEPT:])
+
+
+def remove(text: str, raw_id: int) -> str:
+    """A node's Comment without our records of one job; those of other jobs on a shared node stay."""
+    foreign, records = _split(text)
+    matches = ((part, _RECORD.fullmatch(part)) for part in records)
+    return _join(foreign, [part for part, match in matches if match is None or int(match["job"]) != raw_id])
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    start = text.find(PREFIX)
+    if start < 0:
+        return text, []
+    return text[:start].removesuffix(" "), [part for part in text[start + len(PREFIX) :].split(SEPARATOR) if part]
+
+
+def _join(foreign: str, records: list[str]) -> str:
+    if not records:
+        return foreign
+    return (foreign + " " if foreign else "") + PREFIX + SEPARATOR.join(records)
+
+
+def _record(verdict: NodeVerdict) -> str:
+    job = f"{verdict.raw_id}.{verdict.attempt}"
+    return f"{verdict.cause} gpu {verdict.pci or '-'} job {job} at {verdict.at:.3f}: {_one_line(verdict.text)}"
+
+
+def _one_line(text: str) -> str:
+    """Printable ASCII without our separator: the line may hold a process name that a user chose."""
+    plain = re.sub(r"[^ -~]+", "?", text).replace("||", "|")
+    return plain[:TEXT_LIMIT].strip()
+
+
+def _verdict(match: re.Match[str], node: str) -> NodeVerdict:
+    return NodeVerdict(
+        node=node,
+        raw_id=int(match["job"]),
+        attempt=int(match["attempt"]),
+        cause=match["cause"],
+        pci=None if match["pci"] == "-" else match["pci"],
+        at=float(match["at"]),
+        text=match["text"],
+    )

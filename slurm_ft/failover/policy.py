@@ -1,0 +1,175 @@
+"""`decide()`: what to do about an ended attempt. Pure: no clock, no I/O; the basis of each decision travels with it.
+
+Read `RULES` from the top: the first rule that has something to say decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slurm_ft.model import Action, Decision, Domain, JobEnd, JobState, Ledger, NodeVerdict
+
+NODE_DOWN = "node_down"
+
+# Slurm's own reason for the end -> the state to show. None of these is retried or counted, whatever the nodes say.
+ENDINGS_OF_SLURM = {
+    "TimeLimit": JobState.TIMEOUT,
+    "DeadLine": JobState.TIMEOUT,
+    "Preempted": JobState.PREEMPTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a rule looks at: the end, the spent count, and the hardware found."""
+
+    end: JobEnd
+    count: int
+    faults: tuple[NodeVerdict, ...]  # of this attempt, earliest first
+    blamed: tuple[str, ...]  # the nodes to exclude
+    cause: str
+    text: str
+
+    def decision(self, action: Action, state: JobState, rule: str, reason: str, *, counted: bool = False) -> Decision:
+        """A decision on this case; nodes are excluded only when the attempt counts."""
+        hardware = bool(self.faults) or self.cause == NODE_DOWN
+        return Decision(
+            action=action,
+            state=state,
+            domain=Domain.HARDWARE if hardware else Domain.UNKNOWN,
+            cause=self.cause,
+            count=self.count + counted,
+            limit=self.end.limit,
+            rule=rule,
+            reason=reason,
+            exclude=self.blamed if counted else (),
+            text=self.text,
+        )
+
+
+def decide(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Decision:
+    """Decide about one ended attempt.
+
+    `verdicts` are the hardware verdicts that the job's nodes left; those of other jobs or attempts are ignored.
+    `count` is the number of failovers already spent: the greatest of what comment, ledger and journal say.
+    """
+    case = _case(end, verdicts, count)
+    for rule in RULES:
+        decision = rule(case)
+        if decision is not None:
+            return decision
+    raise AssertionError("the last rule always decides")
+
+
+def spent(ledger: Ledger | None, *others: int) -> int:
+    """Failovers spent: the greatest of all records, so that erasing one wins nothing."""
+    return max((ledger.count if ledger else 0), *others, 0)
+
+
+def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:
+    faults = tuple(sorted((v for v in verdicts if _is_of(v, end)), key=lambda v: v.at))
+    if faults:
+        root = faults[0]  # the earliest is the root, later ones are its cascades
+        return Case(end, count, faults, (root.node,), root.cause, root.text)
+    if end.down_nodes:
+        return Case(end, count, (), end.down_nodes, NODE_DOWN, f"Slurm declared {','.join(end.down_nodes)} down")
+    return Case(end, count, (), (), f"exit{end.exit}", "")
+
+
+def _is_of(verdict: NodeVerdict, end: JobEnd) -> bool:
+    return verdict.raw_id == end.key.raw_id and verdict.attempt == end.key.attempt and verdict.node in end.node_names
+
+
+def _not_opted_in(case: Case) -> Decision | None:
+    if case.end.opted_in:
+        return None
+    return case.decision(Action.NONE, JobState.FAILED, "not_opted_in", "the job did not ask for failover")
+
+
+def _requeued_by_slurm(case: Case) -> Decision | None:
+    """Slurm requeued the job itself: a node failure is excluded and counted, a preemption is not."""
+    end = case.end
+    if end.restarts_now <= end.key.attempt:
+        return None
+    if not case.blamed:
+        reason = "requeued by somebody else (preemption or an admin): not counted"
+        return case.decision(Action.NONE, JobState.PENDING, "requeued_elsewhere", reason)
+    if case.count >= end.limit:
+        reason = f"{_hardware(case)}, and all {end.limit} failovers are spent"
+        return case.decision(Action.CANCEL, JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
+    reason = f"{_hardware(case)}; Slurm has requeued the job already"
+    return case.decision(Action.RECORD, JobState.FAILOVER_IN_PROGRESS, "requeued_by_slurm", reason, counted=True)
+
+
+def _ended_well(case: Case) -> Decision | None:
+    """`0:0` without a requeue: completed, or cancelled (the controller's hook sees `0:0` for both, measured)."""
+    if not case.end.exit.success:
+        return None
+    return case.decision(Action.NONE, JobState.COMPLETED, "ended_well", "the job ended without an error")
+
+
+def _ended_by_slurm(case: Case) -> Decision | None:
+    state = ENDINGS_OF_SLURM.get(case.end.reason)
+    if state is None:
+        return None
+    return case.decision(Action.NONE, state, "ended_by_slurm", f"ended by Slurm: {case.end.reason}")
+
+
+def _no_hardware(case: Case) -> Decision | None:
+    if case.blamed:
+        return None
+    silent = case.end.silent_nodes
+    if silent:
+        reason = f"no hardware signal; the epilog of {','.join(silent)} did not end in time, so the cause is unknown"
+        return case.decision(Action.NONE, JobState.INTERNAL_ERROR, "epilog_silent", reason)
+    reason = f"no hardware signal on any of its nodes; it ended {case.end.exit}"
+    return case.decision(Action.NONE, JobState.INTERNAL_ERROR, "no_hardware_signal", reason)
+
+
+def _all_nodes_blame_themselves(case: Case) -> Decision | None:
+    """A fault that every node of a job sees has its root elsewhere (fabric, power, a monitor): blame none."""
+    nodes = {fault.node for fault in case.faults}
+    if len(case.end.node_names) < 2 or nodes != set(case.end.node_names):
+        return None
+    reason = f"all {len(nodes)} nodes blame themselves: the root is elsewhere"
+    return case.decision(Action.NONE, JobState.INTERNAL_ERROR, "all_nodes_blamed", reason)
+
+
+def _not_requeueable(case: Case) -> Decision | None:
+    if case.end.requeueable:
+        return None
+    reason = f"{_hardware(case)}, but the job was submitted with --no-requeue or is not a batch job"
+    return case.decision(Action.NONE, JobState.FAILED, "not_requeueable", reason)
+
+
+def _limit_reached(case: Case) -> Decision | None:
+    if case.count < case.end.limit:
+        return None
+    reason = f"{_hardware(case)}, and all {case.end.limit} failovers are spent"
+    return case.decision(Action.NONE, JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
+
+
+def _hardware_fault(case: Case) -> Decision | None:
+    reason = f"{_hardware(case)}: failover {case.count + 1} of {case.end.limit}"
+    return case.decision(Action.REQUEUE, JobState.FAILOVER_IN_PROGRESS, "hardware_fault", reason, counted=True)
+
+
+def _hardware(case: Case) -> str:
+    if not case.faults:
+        return f"node {','.join(case.blamed)} went down"
+    root = case.faults[0]
+    return f"{root.cause} on {root.node}" + (f" GPU {root.pci}" if root.pci else "")
+
+
+RULES: tuple[Callable[[Case], Decision | None], ...] = (
+    _not_opted_in,
+    _requeued_by_slurm,
+    _ended_well,
+    _ended_by_slurm,
+    _no_hardware,
+    _all_nodes_blame_themselves,
+    _not_requeueable,
+    _limit_reached,
+    _hardware_fault,
+)

@@ -1,0 +1,43 @@
+"""The journal: every decision and what came of it, one JSON object a line, appended for audit and crash recovery.
+
+Lives in the state directory as `journal.jsonl`, readable by its owner and group only: it names users' jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+FILE_NAME = "journal.jsonl"
+
+
+def append(state_dir: Path, entry: Mapping[str, Any]) -> None:
+    """Append one entry with a single write, so that concurrent hooks never mix. Raises OSError."""
+    line = json.dumps({"v": SCHEMA_VERSION, **entry}, separators=(",", ":"), ensure_ascii=True) + "\n"
+    descriptor = os.open(state_dir / FILE_NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+    try:
+        os.write(descriptor, line.encode("ascii"))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def entries(state_dir: Path) -> list[dict[str, Any]]:
+    """All readable entries, oldest first; a line torn by a crash is passed over. Raises OSError."""
+    path = state_dir / FILE_NAME
+    if not path.exists():
+        return []
+    parsed = (_parse(line) for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
+    return [entry for entry in parsed if entry is not None]
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None

@@ -1,0 +1,34 @@
+"""The hooks' own log: a file the site names, else syslog. Losing the log never stops a hook."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+from pathlib import Path
+
+from slurm_ft.config import Config
+
+FORMAT = "%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"
+
+
+def open_log(config: Config, name: str) -> logging.Logger:
+    """A logger called `name` (the hook) that writes where the configuration says."""
+    logger = logging.getLogger(name)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.handlers = [_handler(config.log_file)]
+    return logger
+
+
+def _handler(path: Path | None) -> logging.Handler:
+    logging.raiseExceptions = False  # a full disk under the log must not print tracebacks into Slurm's logs
+    try:
+        if path is None:
+            handler: logging.Handler = logging.handlers.SysLogHandler("/dev/log")
+            handler.setFormatter(logging.Formatter("slurm_ft[%(process)d]: %(name)s: %(message)s"))
+        else:
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+            handler.setFormatter(logging.Formatter(FORMAT))
+    except OSError:
+        return logging.NullHandler()
+    return handler

@@ -1,0 +1,67 @@
+"""The node Epilog behind its shell part: sense, judge, and drain this node when its hardware is to blame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from slurm_ft.classify import classify
+from slurm_ft.config import Config, Mode
+from slurm_ft.errors import SlurmFtError
+from slurm_ft.failover import actions
+from slurm_ft.log import open_log
+from slurm_ft.model import Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
+from slurm_ft.node import attempt_file
+from slurm_ft.sensors.gpu_inventory import gpus_of_job
+from slurm_ft.sensors.kernel_log import Window, read_kernel_log
+from slurm_ft.slurm import environment
+from slurm_ft.slurm.cli import CommandLine
+
+NAME = "node_epilog"
+DRAIN_FAILED = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
+
+
+def run(environ: Mapping[str, str], config: Config) -> int:
+    """Judge the ended attempt on this node; returns DRAIN_FAILED if a needed drain failed, else 0."""
+    log = open_log(config, NAME)
+    key, node = environment.job_key(environ), environment.node_name(environ)
+    evidence = observe(environ, config, key, node)
+    verdict = classify(evidence, environment.exit_status(environ))
+    log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
+    if verdict.domain is not Domain.HARDWARE:
+        return 0
+    action = verdict.node_action if config.mode is Mode.ACT else NodeAction.NONE
+    try:
+        log.info(
+            "job %s: %s", key.address, actions.report_fault(CommandLine.of(config), _note(verdict, key, node), action)
+        )
+    except SlurmFtError as error:
+        log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
+        return DRAIN_FAILED if action is NodeAction.DRAIN else 0
+    return 0
+
+
+def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) -> tuple[Evidence, ...]:
+    """Ask every sensor about the attempt on this node."""
+    directory = attempt_file.run_dir(environ)
+    start = attempt_file.read(directory, node, key.raw_id)
+    gpus = gpus_of_job(
+        environ.get(environment.GPUS, ""), configured=config.gpu_inventory.get(node), cache=directory / "gpus"
+    )
+    window = Window(
+        marker=start.marker, start=start.uptime, end=None, grace=config.kernel_log_grace, boot_id=start.boot_id
+    )
+    return (read_kernel_log(config.kernel_log, window, gpus),)
+
+
+def _note(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
+    event = verdict.decisive
+    return NodeVerdict(
+        node=node,
+        raw_id=key.raw_id,
+        attempt=key.attempt,
+        cause=verdict.cause,
+        pci=event.pci if event else None,
+        at=time.time(),
+        text=event.source if event else verdict.reason,
+    )

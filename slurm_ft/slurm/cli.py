@@ -1,0 +1,179 @@
+"""The Slurm backend that uses Slurm's own commands, with explicit formats.
+
+`scontrol --json` does not exist on 22.05 and JSON shapes drift between releases, so we name each field and end it
+with a random word made for that call: no field, whatever its user put into it, can hold that word, and newlines do no
+harm.
+A field without a width comes untruncated (measured on 22.05: 9,000 characters).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_ft.config import Config
+from slurm_ft.errors import SlurmCommandError
+from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
+
+JOB_FIELDS = (
+    "JobID", "JobArrayID", "Name", "UserName", "Partition", "State", "Reason", "NodeList", "RestartCnt", "Requeue",
+    "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
+)  # fmt: skip
+NODE_FIELDS = ("NodeList", "StateLong", "Reason", "Comment")
+NOTHING = ("(null)", "N/A", "none", "None", "Unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """Runs Slurm's commands from `bin_dir` against the cluster of `conf` (None: Slurm's default)."""
+
+    bin_dir: Path = Path("/usr/bin")
+    conf: Path | None = None
+    timeout: float = 10.0
+
+    @classmethod
+    def of(cls, config: Config) -> CommandLine:
+        """The backend that the configuration describes."""
+        return cls(config.slurm_bin, config.slurm_conf, config.command_timeout)
+
+    def job(self, address: str) -> JobRecord | None:
+        """See Slurm.job."""
+        try:
+            found = self.jobs(("-j", address))
+        except SlurmCommandError as error:
+            if "Invalid job id" in error.output:
+                return None
+            raise
+        return found[0] if found else None
+
+    def jobs(self, filters: Sequence[str] = ()) -> list[JobRecord]:
+        """See Slurm.jobs."""
+        rows = self._table("squeue", ("-h", "-r", "-a", "--states=all", *filters), JOB_FIELDS)
+        return [_job(row) for row in rows]
+
+    def job_nodes(self, address: str) -> str:
+        """See Slurm.job_nodes."""
+        return self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%N").strip()
+
+    def excluded_nodes(self, address: str) -> str:
+        """See Slurm.excluded_nodes. The one job field that only `squeue -o` prints."""
+        return self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%x").strip()
+
+    def nodes(self, nodelist: str = "") -> list[NodeRecord]:
+        """See Slurm.nodes."""
+        chosen = ("-n", nodelist) if nodelist else ()
+        rows = self._table("sinfo", ("-h", "-N", "-a", *chosen), NODE_FIELDS)
+        by_name = {row[0]: NodeRecord(row[0], row[1].lower(), _text(row[2]), _text(row[3])) for row in rows}
+        return list(by_name.values())  # sinfo names a node once for each of its partitions
+
+    def drain_node(self, name: str, reason: str) -> None:
+        """See Slurm.drain_node."""
+        self._run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+
+    def set_node_comment(self, name: str, comment: str) -> None:
+        """See Slurm.set_node_comment."""
+        self._run("scontrol", "update", f"NodeName={name}", f"Comment={comment}")
+
+    def requeue(self, address: str) -> None:
+        """See Slurm.requeue."""
+        self._run("scontrol", "requeue", address)
+
+    def cancel(self, address: str) -> None:
+        """See Slurm.cancel."""
+        self._run("scancel", address)
+
+    def update_job(self, address: str, update: JobUpdate) -> None:
+        """See Slurm.update_job."""
+        fields = {
+            "ExcNodeList": update.excluded_nodes,
+            "Comment": update.comment,
+            "AdminComment": update.admin_comment,
+            "StartTime": "now" if update.start_now else None,
+        }
+        changes = [f"{name}={value}" for name, value in fields.items() if value is not None]
+        self._run("scontrol", "update", f"JobId={address}", *changes)
+
+    def _table(self, program: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
+        """Rows of `fields`. Each field ends with a word that no field can hold; the last one with a newline besides."""
+        end = f"#{secrets.token_hex(8)}#"
+        output = self._run(program, *options, "-O", ",".join(f"{name}:{end}" for name in fields))
+        cells = output.split(end)[:-1]
+        rows = [cells[i : i + len(fields)] for i in range(0, len(cells), len(fields))]
+        return [[row[0].removeprefix("\n"), *row[1:]] for row in rows]
+
+    def _run(self, program: str, *arguments: str) -> str:
+        command = [str(self.bin_dir / program), *arguments]
+        shown = " ".join(command)[:200]
+        try:
+            done = subprocess.run(
+                command, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=self.timeout, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise SlurmCommandError(
+                shown, f"gave no answer within {self.timeout:g} s", "", "Is slurmctld up?"
+            ) from None
+        except OSError as error:
+            raise SlurmCommandError(shown, "could not start", str(error), "Set slurm_bin in slurm_ft.yaml") from error
+        if done.returncode != 0:
+            raise SlurmCommandError(shown, f"failed with {done.returncode}", _decode(done.stderr).strip()[:500])
+        return _decode(done.stdout)
+
+    def _environment(self) -> dict[str, str]:
+        """A clean one: SQUEUE_FORMAT and the like of whoever calls must not change what we parse."""
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+        conf = self.conf or os.environ.get("SLURM_CONF")
+        if conf:
+            environment["SLURM_CONF"] = str(conf)
+        return environment
+
+
+def _decode(output: bytes) -> str:
+    return output.decode("utf-8", "surrogateescape")
+
+
+def _job(row: Sequence[str]) -> JobRecord:
+    (raw_id, address, name, user, partition, state, reason, nodes, restarts, requeue,
+     batch, exit_code, submitted, started, ended, stdout, comment, admin_comment) = row  # fmt: skip
+    code, signal = _wait_status(exit_code)
+    return JobRecord(
+        raw_id=int(raw_id),
+        address=address,
+        name=name,
+        user=user,
+        partition=partition,
+        state=state,
+        reason=_text(reason),
+        nodes=_text(nodes),
+        restarts=int(restarts),
+        requeue=requeue == "1",
+        batch=batch == "1",
+        exit_code=code,
+        exit_signal=signal,
+        submitted=_time(submitted),
+        started=_time(started),
+        ended=_time(ended),
+        stdout=stdout,
+        comment=_text(comment),
+        admin_comment=_text(admin_comment),
+    )
+
+
+def _wait_status(text: str) -> tuple[int, int]:
+    """The raw status of wait(2), or `code:signal`, whichever the release prints."""
+    if ":" in text:
+        code, _, signal = text.partition(":")
+        return int(code), int(signal)
+    return (int(text) >> 8) & 0xFF, int(text) & 0x7F
+
+
+def _text(value: str) -> str:
+    return "" if value in NOTHING else value
+
+
+def _time(value: str) -> float | None:
+    return float(value) if value.isdigit() else None

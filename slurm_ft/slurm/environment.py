@@ -1,0 +1,68 @@
+"""The variables that Slurm gives its hooks, in one table, and what they say.
+
+Measured on 22.05: EpilogSlurmctld has SLURM_JOB_COMMENT live, the node hooks have a copy from the launch; SLURM_CONF is
+set for the node hooks only; none of them has a PATH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurm_ft.errors import HookEnvironmentError
+from slurm_ft.model import ExitStatus, JobKey
+
+JOB_ID = "SLURM_JOB_ID"
+ARRAY_JOB_ID = "SLURM_ARRAY_JOB_ID"
+ARRAY_TASK_ID = "SLURM_ARRAY_TASK_ID"
+RESTART_COUNT = "SLURM_JOB_RESTART_COUNT"
+EXIT_CODE = "SLURM_JOB_EXIT_CODE2"  # code:signal; absent if the controller sent none
+COMMENT = "SLURM_JOB_COMMENT"
+NODELIST = "SLURM_JOB_NODELIST"
+NODE_NAME = "SLURMD_NODENAME"
+GPUS = "SLURM_JOB_GPUS"  # GRES indices, not NVML's
+START_TIME = "SLURM_JOB_START_TIME"  # 26.05 and newer
+END_TIME = "SLURM_JOB_END_TIME"
+
+
+def job_key(environ: Mapping[str, str]) -> JobKey:
+    """Which attempt of which job a hook runs for. Raises HookEnvironmentError."""
+    raw_id = _number(environ, JOB_ID)
+    array, task = environ.get(ARRAY_JOB_ID), environ.get(ARRAY_TASK_ID)
+    address = f"{array}_{task}" if array and task else str(raw_id)
+    return JobKey(raw_id, address, _number(environ, RESTART_COUNT, default="0"))
+
+
+def exit_status(environ: Mapping[str, str]) -> ExitStatus:
+    """How the batch script ended; absent reads as `0:0`, as the hooks' shell part does."""
+    text = environ.get(EXIT_CODE) or "0:0"
+    try:
+        return ExitStatus.parse(text)
+    except ValueError:
+        raise _bad(EXIT_CODE, text, "code:signal") from None
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """The Slurm name of the node a node hook runs on."""
+    name = environ.get(NODE_NAME, "")
+    if not name:
+        raise _bad(NODE_NAME, name, "a node name")
+    return name
+
+
+def unix_time(environ: Mapping[str, str], variable: str) -> float | None:
+    """A time that only newer Slurm gives, or None."""
+    text = environ.get(variable, "")
+    return float(text) if text.isdigit() and text != "0" else None
+
+
+def _number(environ: Mapping[str, str], variable: str, default: str = "") -> int:
+    text = environ.get(variable, default)
+    if not (text.isascii() and text.isdigit()):
+        raise _bad(variable, text, "a number")
+    return int(text)
+
+
+def _bad(variable: str, text: str, expected: str) -> HookEnvironmentError:
+    return HookEnvironmentError(
+        f"{variable} is {text!r}, expected {expected}", "Start this through Slurm's hooks, not by hand"
+    )

@@ -1,0 +1,96 @@
+"""What we ask of Slurm, whatever the backend: the contract that every backend's tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as Slurm holds it. Times are unix seconds, None where Slurm knows none."""
+
+    raw_id: int
+    address: str  # ARRAYJOBID_TASKID for array tasks: what commands must be given
+    name: str
+    user: str
+    partition: str
+    state: str  # RUNNING, PENDING, COMPLETING, FAILED, …
+    reason: str
+    nodes: str  # nodelist; while COMPLETING only the nodes whose epilog has not ended
+    restarts: int
+    requeue: bool
+    batch: bool
+    exit_code: int  # of the batch script: code, and the signal that ended it
+    exit_signal: int
+    submitted: float | None
+    started: float | None
+    ended: float | None
+    stdout: str
+    comment: str
+    admin_comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node as Slurm holds it. `state` is sinfo's long state in lower case: idle, drained, down*, …"""
+
+    name: str
+    state: str
+    reason: str
+    comment: str
+
+    @property
+    def down(self) -> bool:
+        """Whether Slurm holds it for dead, so that its epilog will never answer."""
+        return self.state.startswith(("down", "fail", "unknown"))
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no new jobs."""
+        return self.down or self.state.startswith(("drain", "drng", "drained"))
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """Fields of a job to change in one request; None leaves a field alone."""
+
+    excluded_nodes: str | None = None  # replaces the whole list: merge first
+    comment: str | None = None
+    admin_comment: str | None = None
+    start_now: bool = False
+
+
+class Slurm(Protocol):
+    """A backend. Every method raises SlurmCommandError when Slurm does not answer or refuses."""
+
+    def job(self, address: str) -> JobRecord | None:
+        """One job, or None when Slurm has forgotten it."""
+
+    def jobs(self, filters: Sequence[str] = ()) -> list[JobRecord]:
+        """All jobs that squeue's own filter options let through, in one request."""
+
+    def job_nodes(self, address: str) -> str:
+        """The nodelist alone: cheap enough to poll."""
+
+    def excluded_nodes(self, address: str) -> str:
+        """The nodelist that the job excludes, the user's own and ours."""
+
+    def nodes(self, nodelist: str = "") -> list[NodeRecord]:
+        """The named nodes, or all."""
+
+    def drain_node(self, name: str, reason: str) -> None:
+        """Let no new job start there."""
+
+    def set_node_comment(self, name: str, comment: str) -> None:
+        """Replace the node's Comment."""
+
+    def requeue(self, address: str) -> None:
+        """Requeue a batch job. Kills it if it runs: check its restart count first."""
+
+    def cancel(self, address: str) -> None:
+        """Cancel the job."""
+
+    def update_job(self, address: str, update: JobUpdate) -> None:
+        """Change the given fields; Slurm takes all of them or none."""

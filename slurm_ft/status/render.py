@@ -1,0 +1,77 @@
+"""The status as text: one row a job, and the story of one job. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from slurm_ft.model import Attempt, Domain
+from slurm_ft.slurm import nodelist
+from slurm_ft.status.view import JobView
+
+NOTHING = "-"
+COLUMNS: Mapping[str, Callable[[JobView], str]] = {
+    "JOBID": lambda view: view.job.address,
+    "PARTITION": lambda view: view.job.partition,
+    "NAME": lambda view: view.job.name[:24],
+    "USER": lambda view: view.job.user,
+    "STATE": lambda view: view.state.value,
+    "ATTEMPT": lambda view: _attempt(view),
+    "CAUSE": lambda view: view.cause,
+    "EXCLUDED": lambda view: nodelist.fold(view.failovers.excluded),
+    "NODELIST(REASON)": lambda view: view.job.nodes or (f"({view.job.reason})" if view.job.reason else ""),
+}
+
+
+def table(views: Sequence[JobView], *, header: bool = True) -> str:
+    """Aligned columns, two blanks apart, no trailing blanks; an empty cell is a dash so that columns can be counted."""
+    rows = [[_printable(cell(view)) or NOTHING for cell in COLUMNS.values()] for view in views]
+    if header:
+        rows.insert(0, list(COLUMNS))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))] if rows else []
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def story(view: JobView) -> str:
+    """One job's attempts, from its ledger and its present state."""
+    job, failovers = view.job, view.failovers
+    spent = (
+        f"{failovers.count} of {failovers.limit} failovers spent" if failovers.opted_in else "failover: not asked for"
+    )
+    lines = [f"job {job.address} {_printable(job.name)} of {job.user}: {view.state.value}; {spent}"]
+    lines += [_past(attempt) for attempt in failovers.history.attempts]
+    lines.append(_present(view))
+    lines += [f"    {fault.cause} on {fault.node}: {_printable(fault.text)}" for fault in failovers.faults]
+    return "\n".join(lines)
+
+
+def _attempt(view: JobView) -> str:
+    failovers = view.failovers
+    return f"{failovers.count + 1}/{failovers.limit + 1}" if failovers.opted_in else ""
+
+
+def _past(attempt: Attempt) -> str:
+    began = _clock(attempt.started) if attempt.started else "?"
+    blame = f", excluded {nodelist.fold(attempt.bad_nodes)}" if attempt.bad_nodes else ""
+    kind = "failover" if attempt.counted else "not counted"
+    end = f"{attempt.domain.value} {attempt.cause}" if attempt.domain is not Domain.UNKNOWN else attempt.cause
+    line = f"  restart {attempt.number}  {began} - {_clock(attempt.ended)}  on {attempt.nodes or '?'}: {end}{blame} ({kind})"
+    return f"{line}\n    {_printable(attempt.text)}" if attempt.text else line
+
+
+def _present(view: JobView) -> str:
+    job = view.job
+    began = _clock(job.started) if job.started else "?"
+    end = _clock(job.ended) if job.ended and job.state != "RUNNING" else ""
+    where = f"on {job.nodes}" if job.nodes else f"waiting ({job.reason})"
+    return f"  restart {job.restarts}  {began} - {end or 'now'}  {where}: {view.state.value}"
+
+
+def _clock(unix: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(unix))
+
+
+def _printable(text: str) -> str:
+    """A job's name and its evidence come from users: no control character reaches the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)

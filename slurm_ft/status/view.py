@@ -1,0 +1,120 @@
+"""From Slurm's records to what a user sees. Pure.
+
+Slurm refuses every update of a job that ended and was not requeued (measured on 22.05), so the final states cannot be
+written into the job: they follow from its end, its ledger, and the verdicts its nodes still carry in their drain Reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slurm_ft.config import Config
+from slurm_ft.failover import claim, comment_tag, ledger, node_record
+from slurm_ft.model import JobState, Ledger, NodeVerdict
+from slurm_ft.slurm.protocol import JobRecord, NodeRecord
+
+_FINAL = {
+    "COMPLETED": JobState.COMPLETED,
+    "CANCELLED": JobState.CANCELLED,
+    "PREEMPTED": JobState.PREEMPTED,
+    "TIMEOUT": JobState.TIMEOUT,
+    "DEADLINE": JobState.TIMEOUT,
+}
+_FAILED = ("FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
+# Slurm's reason while a job that failed is COMPLETING (measured on 22.05). A cancelled one has none.
+_FAILING = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal", "NodeDown", "OutOfMemory")
+
+
+@dataclass(frozen=True, slots=True)
+class Failovers:
+    """What the job's records say of its failovers. `faults` are the verdicts on its present attempt."""
+
+    opted_in: bool
+    count: int  # spent
+    limit: int
+    excluded: tuple[str, ...]  # by us, not the user's own
+    history: Ledger
+    faults: tuple[NodeVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job as the status command shows it."""
+
+    job: JobRecord
+    failovers: Failovers
+    state: JobState
+    cause: str  # of the last failure; "" if there was none
+
+
+def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config) -> list[JobView]:
+    """The view of each job, in the given order."""
+    faults: dict[tuple[int, int], list[NodeVerdict]] = {}
+    for node in nodes:
+        for fault in node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ():
+            faults.setdefault((fault.raw_id, fault.attempt), []).append(fault)
+    return [_view(job, faults.get((job.raw_id, job.restarts), ()), config) for job in jobs]
+
+
+def _view(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) -> JobView:
+    history = ledger.read(job.admin_comment) or Ledger(run_id="")
+    tag = comment_tag.read(job.comment) or comment_tag.Tag()
+    started = job.started or 0.0
+    failovers = Failovers(
+        opted_in=claim.opted_in(job.comment, job.requeue, config),
+        count=max(history.count, tag.count),
+        limit=claim.limit(job.comment, config),
+        excluded=history.excluded or tag.excluded,
+        history=history,
+        # Job ids are reused: a node drained weeks ago may still carry the verdict on a job of the same id.
+        faults=tuple(sorted((fault for fault in faults if fault.at >= started), key=lambda fault: fault.at)),
+    )
+    return JobView(job, failovers, _state(job, failovers), _cause(job, failovers))
+
+
+def _state(job: JobRecord, failovers: Failovers) -> JobState:
+    if job.state in _FINAL:
+        return _FINAL[job.state]
+    if job.state in _FAILED:
+        return _failed_state(job, failovers)
+    if job.state == "COMPLETING":
+        return _completing_state(job, failovers)
+    if job.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"):
+        return JobState.FAILOVER_IN_PROGRESS if _failing_over(job, failovers) else JobState.PENDING
+    return JobState.RUNNING
+
+
+def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
+    if not failovers.opted_in:
+        return JobState.FAILED
+    if not failovers.faults:
+        return JobState.INTERNAL_ERROR
+    if not (job.requeue and job.batch):
+        return JobState.FAILED
+    spent = failovers.count >= failovers.limit
+    return JobState.MAX_RETRIES_EXCEEDED if spent else JobState.INTERNAL_ERROR
+
+
+def _completing_state(job: JobRecord, failovers: Failovers) -> JobState:
+    if _failing_over(job, failovers):
+        return JobState.FAILOVER_IN_PROGRESS
+    if job.reason in _FAILING:
+        return JobState.FAILOVER_IN_PROGRESS if failovers.opted_in else JobState.FAILED
+    if job.reason == "TimeLimit":
+        return JobState.TIMEOUT
+    return JobState.COMPLETED if (job.exit_code, job.exit_signal) == (0, 0) else JobState.CANCELLED
+
+
+def _failing_over(job: JobRecord, failovers: Failovers) -> bool:
+    """Whether the restart that the job waits for is ours."""
+    return any(attempt.counted and attempt.number == job.restarts - 1 for attempt in failovers.history.attempts)
+
+
+def _cause(job: JobRecord, failovers: Failovers) -> str:
+    if failovers.faults:
+        return failovers.faults[0].cause + ("" if job.requeue and job.batch else " (not requeueable)")
+    if job.state in _FAILED:
+        return f"exit{job.exit_code}:{job.exit_signal}"
+    attempts = failovers.history.attempts
+    return attempts[-1].cause if attempts else ""
