@@ -10,13 +10,20 @@ from slurm_ft.slurm import nodelist
 from slurm_ft.status.view import JobView
 
 NOTHING = "-"
+
+
+def _attempt(view: JobView) -> str:
+    failovers = view.failovers
+    return f"{failovers.count + 1}/{failovers.limit + 1}" if failovers.opted_in else ""
+
+
 COLUMNS: Mapping[str, Callable[[JobView], str]] = {
     "JOBID": lambda view: view.job.address,
     "PARTITION": lambda view: view.job.partition,
     "NAME": lambda view: view.job.name[:24],
     "USER": lambda view: view.job.user,
     "STATE": lambda view: view.state.value,
-    "ATTEMPT": lambda view: _attempt(view),
+    "ATTEMPT": _attempt,
     "CAUSE": lambda view: view.cause,
     "EXCLUDED": lambda view: nodelist.fold(view.failovers.excluded),
     "NODELIST(REASON)": lambda view: view.job.nodes or (f"({view.job.reason})" if view.job.reason else ""),
@@ -46,17 +53,13 @@ def story(view: JobView) -> str:
     return "\n".join(lines)
 
 
-def _attempt(view: JobView) -> str:
-    failovers = view.failovers
-    return f"{failovers.count + 1}/{failovers.limit + 1}" if failovers.opted_in else ""
-
-
 def _past(attempt: Attempt) -> str:
     began = _clock(attempt.started) if attempt.started else "?"
     blame = f", excluded {nodelist.fold(attempt.bad_nodes)}" if attempt.bad_nodes else ""
     kind = "failover" if attempt.counted else "not counted"
     end = f"{attempt.domain.value} {attempt.cause}" if attempt.domain is not Domain.UNKNOWN else attempt.cause
-    line = f"  restart {attempt.number}  {began} - {_clock(attempt.ended)}  on {attempt.nodes or '?'}: {end}{blame} ({kind})"
+    when = f"{began} - {_clock(attempt.ended)}"
+    line = f"  restart {attempt.number}  {when}  on {attempt.nodes or '?'}: {end}{blame} ({kind})"
     return f"{line}\n    {_printable(attempt.text)}" if attempt.text else line
 
 

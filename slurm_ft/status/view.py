@@ -1,7 +1,7 @@
 """From Slurm's records to what a user sees. Pure.
 
 Slurm refuses every update of a job that ended and was not requeued (measured on 22.05), so the final states cannot be
-written into the job: they follow from its end, its ledger, and the verdicts its nodes still carry in their drain Reason.
+written into the job: they follow from its end, its ledger, and the verdicts that its nodes carry in their drain Reason.
 """
 
 from __future__ import annotations

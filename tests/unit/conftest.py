@@ -1,0 +1,60 @@
+"""Values that many unit tests start from."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_ft.model import ExitStatus, JobEnd, JobKey, NodeVerdict
+from slurm_ft.slurm.protocol import JobRecord
+
+
+@pytest.fixture
+def job_end() -> JobEnd:
+    """A two-node attempt of an opted-in job that ended 1:0."""
+    return JobEnd(
+        key=JobKey(12, "12", 0),
+        exit=ExitStatus(1, 0),
+        reason="NonZeroExitCode",
+        nodes="n[1-2]",
+        node_names=("n1", "n2"),
+        down_nodes=(),
+        silent_nodes=(),
+        started=1000.0,
+        ended=2000.0,
+        restarts_now=0,
+        opted_in=True,
+        requeueable=True,
+        limit=3,
+    )
+
+
+@pytest.fixture
+def fault() -> NodeVerdict:
+    """A hardware verdict of n1 on the first attempt of job 12."""
+    return NodeVerdict("n1", 12, 0, "xid79", "0000:3b:00", 2000.5, "NVRM: Xid (PCI:0000:3b:00): 79, fell off")
+
+
+@pytest.fixture
+def job_record() -> JobRecord:
+    """Job 12 while its nodes are completing."""
+    return JobRecord(
+        raw_id=12,
+        address="12",
+        name="train",
+        user="alice",
+        partition="main",
+        state="COMPLETING",
+        reason="NonZeroExitCode",
+        nodes="",
+        restarts=0,
+        requeue=True,
+        batch=True,
+        exit_code=1,
+        exit_signal=0,
+        submitted=900.0,
+        started=1000.0,
+        ended=2000.0,
+        stdout="/home/alice/train.log",
+        comment="team=vision [slurm_ft]",
+        admin_comment="",
+    )

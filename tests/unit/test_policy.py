@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_ft.failover.policy import decide, spent
+from slurm_ft.model import Action, Decision, Domain, ExitStatus, JobEnd, JobKey, JobState, Ledger, NodeVerdict
+
+
+def test_hardware_fault_is_requeued_without_the_bad_node(job_end: JobEnd, fault: NodeVerdict) -> None:
+    decision = decide(job_end, [fault], 0)
+    assert (decision.action, decision.exclude, decision.count) == (Action.REQUEUE, ("n1",), 1)
+    assert (decision.state, decision.cause) == (JobState.FAILOVER_IN_PROGRESS, "xid79")
+    assert "n1" in decision.reason
+    assert "0000:3b:00" in decision.reason
+
+
+def test_a_users_error_is_never_retried(job_end: JobEnd) -> None:
+    decision = decide(job_end, [], 0)
+    assert (decision.action, decision.state, decision.exclude) == (Action.NONE, JobState.INTERNAL_ERROR, ())
+    assert (decision.domain, decision.cause) == (Domain.UNKNOWN, "exit1:0")
+
+
+def test_the_third_failover_happens_and_the_fourth_does_not(job_end: JobEnd, fault: NodeVerdict) -> None:
+    assert decide(job_end, [fault], 2).action is Action.REQUEUE
+    fourth = decide(job_end, [fault], 3)
+    assert (fourth.action, fourth.state, fourth.count) == (Action.NONE, JobState.MAX_RETRIES_EXCEEDED, 3)
+
+
+def test_a_limit_of_zero_never_requeues(job_end: JobEnd, fault: NodeVerdict) -> None:
+    assert decide(replace(job_end, limit=0), [fault], 0).state is JobState.MAX_RETRIES_EXCEEDED
+
+
+def test_a_job_that_did_not_ask_is_left_alone(job_end: JobEnd, fault: NodeVerdict) -> None:
+    decision = decide(replace(job_end, opted_in=False), [fault], 0)
+    assert (decision.action, decision.state) == (Action.NONE, JobState.FAILED)
+
+
+def test_no_requeue_is_obeyed_and_said(job_end: JobEnd, fault: NodeVerdict) -> None:
+    decision = decide(replace(job_end, requeueable=False), [fault], 0)
+    assert (decision.action, decision.state, decision.cause) == (Action.NONE, JobState.FAILED, "xid79")
+    assert "--no-requeue" in decision.reason
+
+
+def test_the_earliest_of_several_faults_is_the_root(job_end: JobEnd, fault: NodeVerdict) -> None:
+    end = replace(job_end, nodes="n[1-3]", node_names=("n1", "n2", "n3"))
+    later = replace(fault, node="n2", cause="xid74", at=fault.at + 1)
+    assert decide(end, [later, fault], 0).exclude == ("n1",)
+
+
+def test_when_every_node_blames_itself_none_is_blamed(job_end: JobEnd, fault: NodeVerdict) -> None:
+    decision = decide(job_end, [fault, replace(fault, node="n2")], 0)
+    assert (decision.action, decision.rule, decision.exclude) == (Action.NONE, "all_nodes_blamed", ())
+
+
+def test_the_only_node_of_a_job_may_blame_itself(job_end: JobEnd, fault: NodeVerdict) -> None:
+    end = replace(job_end, nodes="n1", node_names=("n1",))
+    assert decide(end, [fault], 0).action is Action.REQUEUE
+
+
+@pytest.mark.parametrize("change", [{"raw_id": 13}, {"attempt": 1}, {"node": "n9"}])
+def test_a_verdict_on_another_job_attempt_or_node_is_no_evidence(
+    job_end: JobEnd, fault: NodeVerdict, change: dict[str, object]
+) -> None:
+    assert decide(job_end, [replace(fault, **change)], 0).action is Action.NONE  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [("TimeLimit", JobState.TIMEOUT), ("DeadLine", JobState.TIMEOUT), ("Preempted", JobState.PREEMPTED)],
+)
+def test_an_end_by_slurm_is_not_retried_even_with_a_fault(
+    job_end: JobEnd, fault: NodeVerdict, reason: str, state: JobState
+) -> None:
+    decision = decide(replace(job_end, reason=reason), [fault], 0)
+    assert (decision.action, decision.state) == (Action.NONE, state)
+
+
+def test_a_good_end_is_not_retried_even_with_a_fault(job_end: JobEnd, fault: NodeVerdict) -> None:
+    assert decide(replace(job_end, exit=ExitStatus(0, 0)), [fault], 0).action is Action.NONE
+
+
+def test_a_node_failure_is_counted_without_a_second_requeue(job_end: JobEnd) -> None:
+    end = replace(job_end, exit=ExitStatus(0, 0), restarts_now=1, down_nodes=("n2",))
+    decision = decide(end, [], 0)
+    assert (decision.action, decision.exclude, decision.count) == (Action.RECORD, ("n2",), 1)
+    assert decision.cause == "node_down"
+
+
+def test_a_node_failure_over_the_limit_cancels_the_requeued_job(job_end: JobEnd) -> None:
+    end = replace(job_end, exit=ExitStatus(0, 0), restarts_now=1, down_nodes=("n2",))
+    decision = decide(end, [], 3)
+    assert (decision.action, decision.state) == (Action.CANCEL, JobState.MAX_RETRIES_EXCEEDED)
+
+
+def test_a_preemption_is_neither_counted_nor_touched(job_end: JobEnd) -> None:
+    decision = decide(replace(job_end, exit=ExitStatus(0, 15), restarts_now=1), [], 1)
+    assert (decision.action, decision.count, decision.rule) == (Action.NONE, 1, "requeued_elsewhere")
+
+
+def test_a_silent_epilog_is_named(job_end: JobEnd) -> None:
+    decision = decide(replace(job_end, silent_nodes=("n2",)), [], 0)
+    assert (decision.rule, decision.domain) == ("epilog_silent", Domain.UNKNOWN)
+    assert "n2" in decision.reason
+
+
+def test_the_count_is_the_greatest_of_all_records() -> None:
+    assert spent(None, 2, 1) == 2
+    assert spent(Ledger("r"), 0) == 0
+
+
+ends = st.builds(
+    JobEnd,
+    key=st.builds(JobKey, st.just(12), st.just("12"), st.integers(0, 5)),
+    exit=st.builds(ExitStatus, st.integers(0, 2), st.integers(0, 15)),
+    reason=st.sampled_from(["NonZeroExitCode", "TimeLimit", "None", "Preempted", ""]),
+    nodes=st.just("n[1-2]"),
+    node_names=st.just(("n1", "n2")),
+    down_nodes=st.sampled_from([(), ("n1",), ("n1", "n2")]),
+    silent_nodes=st.sampled_from([(), ("n2",)]),
+    started=st.none(),
+    ended=st.just(0.0),
+    restarts_now=st.integers(0, 7),
+    opted_in=st.booleans(),
+    requeueable=st.booleans(),
+    limit=st.integers(0, 3),
+)
+faults = st.lists(
+    st.builds(
+        NodeVerdict,
+        node=st.sampled_from(["n1", "n2", "n3"]),
+        raw_id=st.sampled_from([12, 13]),
+        attempt=st.integers(0, 5),
+        cause=st.just("xid79"),
+        pci=st.none(),
+        at=st.floats(0, 100),
+        text=st.just(""),
+    )
+)
+
+
+@given(ends, faults, st.integers(0, 5))
+def test_whatever_happens_the_limit_holds(end: JobEnd, verdicts: list[NodeVerdict], count: int) -> None:
+    decision: Decision = decide(end, verdicts, count)
+    if decision.action in (Action.REQUEUE, Action.RECORD):
+        assert count < end.limit
+        assert decision.count == count + 1
+        assert decision.exclude
+        assert decision.domain is Domain.HARDWARE
+    else:
+        assert decision.count == count
+    if decision.action is Action.REQUEUE:
+        assert end.opted_in
+        assert end.requeueable
+        assert not end.exit.success
+        assert end.restarts_now <= end.key.attempt
