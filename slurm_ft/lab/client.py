@@ -116,9 +116,9 @@ class LabClient:
         return int(answer.split(";")[0])
 
     def job(self, job_id: int | str) -> dict[str, str]:
-        """The fields of JOB_FIELDS and `exc_nodes`, as Slurm prints them; a finished job is known for ten minutes.
+        """The fields of JOB_FIELDS and `exc_nodes`, as Slurm prints them, empty for `(null)`.
 
-        Of an array, name one task (`12_3`): the bare id gives its first row.
+        A finished job is known for ten minutes. Of an array, name one task (`12_3`): the bare id gives its first row.
         """
         # `Field:SUFFIX` prints the field at full length and then the suffix; nobody can guess a random one.
         mark = f"@{secrets.token_hex(8)}@"
@@ -127,8 +127,8 @@ class LabClient:
         values = self.run(*query, "-O", wide).split(mark)[:-1]
         if len(values) < len(JOB_FIELDS):
             raise LabError(f"squeue shows no job {job_id}", "Slurm forgets a job ten minutes after its end.")
-        job = dict(zip(JOB_FIELDS, (value.strip() for value in values), strict=False))
-        job["exc_nodes"] = self.run(*query, "-o", f"%x{mark}").split(mark)[0].strip().removeprefix("(null)")
+        job = dict(zip(JOB_FIELDS, map(_plain, values), strict=False))
+        job["exc_nodes"] = _plain(self.run(*query, "-o", f"%x{mark}").split(mark)[0])
         return job
 
     def node(self, name: str) -> tuple[str, str, str]:
@@ -136,8 +136,8 @@ class LabClient:
         mark = f"@{secrets.token_hex(8)}@"
         wide = ",".join(f"{field}:{mark}" for field in ("StateLong", "Reason", "Comment"))
         values = self.run("sinfo", "--noheader", "--Node", f"--nodes={name}", "-O", wide).split(mark)
-        state, reason, comment = (value.strip() for value in values[:3])
-        return state, "" if reason == "none" else reason, "" if comment == "(null)" else comment
+        state, reason, comment = map(_plain, values[:3])
+        return state, "" if reason == "none" else reason, comment
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 60.0, what: str = "the condition") -> None:
         """Poll until the condition is true. Raises LabTimeoutError, with `what` in its text."""
@@ -221,3 +221,8 @@ class LabClient:
 
     def _advice(self) -> str:
         return f"See the logs in {self.layout.log}."
+
+
+def _plain(value: str) -> str:
+    """Empty where Slurm has nothing; otherwise byte for byte."""
+    return "" if value == "(null)" else value

@@ -8,6 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ Say = Callable[[str], None]
 PORT_ATTEMPTS = 4
 DAEMON_TIMEOUT_S = 30.0
 TAIL_LINES = 15
+NOT_STARTED = Layout(base=Path("/nonexistent"), lab_id="", hostname="", ctld_port=0, node_ports=())
 
 # How Slurm's programs say that somebody else has their port.
 PORT_TAKEN = "ddress already in use"
@@ -52,14 +54,15 @@ class Lab(LabClient):
         self._user, self._slurm_user = _account(spec.user), _account(spec.slurm_user)
         self._say = say
         self._started: list[Started] = []
-        super().__init__(spec, _layout(spec, Path()), self.slurm.bin)
+        self._present = False  # there is a directory that is ours to remove
+        super().__init__(spec, NOT_STARTED, self.slurm.bin)
 
     @classmethod
     def attach(cls, base: Path, say: Say = silent) -> Lab:
         """The lab that another process started in this directory."""
         known = record.read_record(base)
         lab = cls(known.spec, say)
-        lab.layout, lab._started = known.layout, list(known.alive)
+        lab.layout, lab._started, lab._present = known.layout, list(known.alive), True
         return lab
 
     def __enter__(self) -> Lab:
@@ -72,43 +75,54 @@ class Lab(LabClient):
 
     def start(self) -> Lab:
         """Start everything and return when all nodes are idle. Leaves nothing behind when that fails."""
-        self.layout = _layout(self.spec, directory.make_base(self.spec.base))
+        base = directory.make_base(self.spec.base)
+        self.layout, self._present = replace(NOT_STARTED, base=base, lab_id=_new_id()), True
         try:
+            record.write_record(self.spec, self.layout, ())
             self._start_on_free_ports()
         except BaseException:
             self.stop()
             raise
         return self
 
-    def stop(self) -> None:
+    def stop(self, *, keep: bool = False) -> None:
         """End the jobs, the daemons and everything that these started; remove the directory unless it is to stay."""
+        if not self._present:
+            return
         self._cancel_jobs()
         self._end_daemons()
         record.forget(self.layout)
-        if not self.spec.keep:
+        if not (keep or self.spec.keep):
             directory.remove(self.base)
+        self._present = False
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of one node."""
         conf = str(self.slurm_conf)
         self._start_daemon(name, [str(self.slurm.slurmd), "-D", "-s", "-f", conf, "-N", name])
 
-    def _start_on_free_ports(self) -> None:
-        for attempt in range(1, PORT_ATTEMPTS + 1):
-            try:
-                self._start_daemons()
-            except PortTakenError as error:
-                self._end_daemons()
-                if attempt == PORT_ATTEMPTS:
-                    raise
-                self._say(f"{error.what}: trying other ports")
-                self.layout = _layout(self.spec, self.base, self.layout.lab_id)
-            else:
-                return
+    def kill_node(self, name: str) -> None:
+        """End a node's slurmd and its job steps without a farewell, as a power cut would."""
+        log = self.layout.log / f"{name}.log"  # slurmd and slurmstepd have it open
+        processes.end(processes.holders(self._members(), log), 0)
+        self._started = [process for process in self._started if process.name != name]
+        record.write_record(self.spec, self.layout, self._started)
+
+    def _start_on_free_ports(self, attempts: int = PORT_ATTEMPTS) -> None:
+        self.layout = self._layout()
+        try:
+            self._start_daemons()
+        except PortTakenError as error:
+            if attempts == 1:
+                raise
+            self._say(f"{error.what}: trying other ports")
+            self._end_daemons()
+            self._start_on_free_ports(attempts - 1)
 
     def _start_daemons(self) -> None:
         directory.populate(self.spec, self.layout, self.slurm, self._user, self._slurm_user)
         self._say(f"Starting Slurm {_dotted(self.slurm.version)} with {self.spec.nodes} nodes in {self.base}")
+        self.layout.munge_socket.unlink(missing_ok=True)
         self._start_daemon("munged", self._munged_command())
         self._await(self.layout.munge_socket.exists, "munged to listen")
         self._start_daemon("slurmctld", [str(self.slurm.slurmctld), "-D", "-s", "-f", str(self.slurm_conf)])
@@ -116,6 +130,11 @@ class Lab(LabClient):
         for name in self.nodes:
             self.start_node(name)
         self._await(self._all_idle, "all nodes to be idle", DAEMON_TIMEOUT_S + self.spec.nodes)
+
+    def _layout(self) -> Layout:
+        controller, *nodes = free_ports(self.spec.nodes + 1)
+        hostname = socket.gethostname().partition(".")[0]
+        return replace(self.layout, hostname=hostname, ctld_port=controller, node_ports=tuple(nodes))
 
     def _munged_command(self) -> list[str]:
         etc, run, log = self.layout.etc, self.layout.run, self.layout.log
@@ -201,15 +220,9 @@ class Lab(LabClient):
         return "\n".join(["The logs end with:", *(f"--- {name}\n{self._tail(name)}" for name in names)])
 
 
-def _layout(spec: LabSpec, base: Path, lab_id: str | None = None) -> Layout:
-    ports = free_ports(spec.nodes + 1)
-    return Layout(
-        base=base,
-        lab_id=lab_id or f"{secrets.randbelow(0xF000_0000) + 0x1000_0000:08x}",  # no real machine has such PCI domains
-        hostname=socket.gethostname().partition(".")[0],
-        ctld_port=ports[0],
-        node_ports=ports[1:],
-    )
+def _new_id() -> str:
+    """Eight hex digits. They never begin with 0: no real machine has such PCI domains (see Layout.pci)."""
+    return f"{0x1000_0000 + secrets.randbelow(0xF000_0000):08x}"
 
 
 def _require_root() -> None:

@@ -120,8 +120,8 @@ def _describe(base: Path) -> str:
     try:
         found = record.read_record(base)
         alive, total = len(found.alive), len(found.processes)
-        if alive < total:
-            return f"{base}: broken, {alive} of {total} daemons run; end it with `slurm-ft lab down --dir {base}`"
+        if alive < total or not total:
+            return f"{base}: {alive} of {total} daemons run; end it with `slurm-ft lab down --dir {base}`"
         nodes = Lab.attach(base).run("sinfo", "--noheader", "-o", "%N %T").split("\n")
         return f"{base}: up, {', '.join(filter(None, nodes))}; export SLURM_CONF={found.layout.slurm_conf}"
     except SlurmFtError as error:

@@ -27,7 +27,7 @@ def make_base(wanted: Path | None) -> Path:
     if wanted is None:
         base = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
     else:
-        base = _checked(wanted.absolute())
+        base = _checked(wanted.resolve())
         base.mkdir(parents=True, exist_ok=True)
     base.chmod(0o755)  # jobs of the ordinary user read below it
     return base
@@ -67,7 +67,8 @@ def _checked(base: Path) -> Path:
 
 
 def _directories(layout: Layout, user: struct_passwd, slurm_user: struct_passwd) -> None:
-    for name in ("etc/hooks", "run", "spool", "dev", "home"):
+    spool = (f"spool/{node}" for node in layout.node_names)
+    for name in ("etc", "etc/hooks", "run", "spool", "dev", "home", *spool):
         _directory(layout.base / name)
     for name in ("log", "run/slurm_ft", "state", "state/slurmctld", "state/slurm_ft"):
         _directory(layout.base / name, slurm_user)

@@ -104,11 +104,18 @@ def wait_gone(processes: Iterable[Started], timeout_s: float) -> bool:
 
 def members(base: Path, slurm_conf: Path, user_id: int) -> list[Started]:
     """Every process of the lab but this one and its parents: daemons, job steps, hooks, and all their children."""
-    stats = {pid: stat for pid in _pids() if (stat := read_stat(pid)) is not None}
+    stats = _all_stats()
     ours = _lineage(os.getpid(), stats)
     found = {pid for pid, stat in stats.items() if pid not in ours and _belongs(pid, stat, base, slurm_conf, user_id)}
-    found |= {pid for pid in stats if pid not in ours and found & _lineage(pid, stats)}
+    found = {pid for pid in stats if pid not in ours and found & _lineage(pid, stats)}
     return [Started(_name(pid), pid, stats[pid].ticks) for pid in sorted(found)]
+
+
+def holders(processes: Iterable[Started], path: Path) -> list[Started]:
+    """Those of the processes that have the file open, and their descendants."""
+    listed, stats = list(processes), _all_stats()
+    roots = {process.pid for process in listed if path in _open_paths(process.pid)}
+    return [process for process in listed if roots & _lineage(process.pid, stats)]
 
 
 def _belongs(pid: int, stat: Stat, base: Path, slurm_conf: Path, user_id: int) -> bool:
@@ -119,8 +126,13 @@ def _belongs(pid: int, stat: Stat, base: Path, slurm_conf: Path, user_id: int) -
         return True
     # slurmstepd overwrites its environment with its title; a user's process may have cleaned its own. A person's
     # shell in the lab's directory has a terminal.
-    suspect = _name(pid) == "slurmstepd" or (stat.terminal == 0 and _owner(pid) == user_id)
+    suspect = _name(pid).startswith("slurmstepd") or (stat.terminal == 0 and _owner(pid) == user_id)
     return suspect and any(target.is_relative_to(base) for target in _open_paths(pid))
+
+
+def _all_stats() -> dict[int, Stat]:
+    pids = (int(entry) for entry in os.listdir(PROC) if entry.isdigit())  # noqa: PTH208 - names are all we need
+    return {pid: stat for pid in pids if (stat := read_stat(pid)) is not None}
 
 
 def _lineage(pid: int, stats: Mapping[int, Stat]) -> set[int]:
@@ -130,10 +142,6 @@ def _lineage(pid: int, stats: Mapping[int, Stat]) -> set[int]:
         line.add(pid)
         pid = stats[pid].parent
     return line
-
-
-def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir(PROC) if entry.isdigit()]  # noqa: PTH208 - names are all we need
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -63,13 +63,16 @@ def read_record(base: Path) -> Record:
     try:
         if path.stat().st_uid != os.geteuid():
             raise LabError(f"{path} belongs to another account", "Use the account that started the lab.")
-        return _parse(json.loads(path.read_text()))
+        found = _parse(json.loads(path.read_text()))
+        if found.layout.base != base.resolve():
+            raise ValueError(f"it describes a lab in {found.layout.base}")
     except FileNotFoundError as error:
         raise LabError(
             f"there is no local cluster in {base}: no lab.json", "`slurm-ft lab status` lists them."
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LabError(f"cannot read {path}: {error}", "End its processes by hand and remove the directory.") from error
+    return found
 
 
 def known_bases() -> list[Path]:
