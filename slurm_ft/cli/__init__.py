@@ -1,0 +1,1 @@
+"""The `slurm-ft` command line."""
