@@ -1,0 +1,1 @@
+"""Judges: what the sensors found -> who is to blame. Pure: no clock, no I/O."""

@@ -1,0 +1,211 @@
+"""The kernel log sensor: what the GPU driver said about the job's own GPUs during the attempt.
+
+Reads /dev/kmsg as one more reader; every open file has its own position, so nobody else loses a record. A log that
+cannot be read, or whose window or GPUs are unknown, is never "clean": the Evidence then says `readable=False` and why.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_ft.model import Event, EventKind, Evidence
+from slurm_ft.sensors.kernel_lines import MAX_LINE, Record, event_of, parse_record
+
+TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SENSOR = "kernel_log"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MAX_RECORDS = 1_000_000  # more than the largest ring buffer a kernel can be built with (32 MiB) holds
+MAX_CAUSES = 128  # different codes on different devices
+MAX_REPEATS = 8  # of one code on one device: a flood that a user can cause must not push another code out
+_DRIVER = (b";NVRM: ", b";nvidia-nvswitch")  # the records worth decoding, besides the marker
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When the attempt ran, on the kernel log's clock. All times are seconds since boot.
+
+    `marker` is the text that the node Prolog wrote into the log when the attempt started. Only it is exact: the
+    kernel's print clock and the wall clock drift apart by minutes over weeks of uptime, so a time taken elsewhere
+    finds the wrong place in the log, and an earlier job's Xid would convict this one.
+    `start` is the uptime when the marker was written, `end` the uptime when the attempt ended; the driver may still
+    report up to `grace` seconds later. `boot_id` is that of the start. None: not known.
+    """
+
+    marker: str | None
+    start: float | None
+    end: float | None
+    grace: float
+    boot_id: str | None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    window: Window
+    gpus: frozenset[str]
+    first: Record | None = None
+    marker_at: float | None = None
+    lost: bool = False  # records were overwritten while we read
+    kept: dict[tuple[EventKind, int | None, str | None], list[Event]] = field(default_factory=dict)
+
+    def begin(self, at: float) -> None:
+        """The marker was read: all that came before belongs to earlier jobs."""
+        self.marker_at = at
+        self.lost = False
+        self.kept.clear()
+
+    def covers(self, at: float) -> bool:
+        """Whether a record of that time is inside the window. After the marker only the end bounds it."""
+        start, end = self.window.start, self.window.end
+        if self.marker_at is None:
+            return start is not None and at >= start and (end is None or at <= end + self.window.grace)
+        # The marker shows how far the print clock has drifted from the uptime that `start` and `end` were read from.
+        drift = 0.0 if start is None else self.marker_at - start
+        return end is None or at <= end + drift + self.window.grace
+
+    def keep(self, event: Event) -> None:
+        """Keep the first MAX_REPEATS - 1 of each code on each device, and the newest."""
+        key = (event.kind, event.code, event.pci)
+        if key not in self.kept and len(self.kept) >= MAX_CAUSES:
+            return
+        same = self.kept.setdefault(key, [])
+        if same and _message(same[-1]) == _message(event):
+            return
+        del same[MAX_REPEATS - 1 :]
+        same.append(event)
+
+    def events(self) -> tuple[Event, ...]:
+        """All kept events in the log's order."""
+        return tuple(
+            sorted((event for same in self.kept.values() for event in same), key=lambda event: event.line or 0)
+        )
+
+
+def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact that only tests give
+    path: Path,
+    window: Window,
+    gpus: frozenset[str] | None,
+    *,
+    budget_s: float = 2.0,
+    boot_id: str | None = None,
+    max_records: int = MAX_RECORDS,
+) -> Evidence:
+    """Read the attempt's window of the log at `path`: /dev/kmsg, or a file of raw records.
+
+    `gpus` are the canonical PCI addresses of the job's GPUs, None if they are not known. `boot_id` is the running
+    kernel's, by default read from /proc. Stops after `budget_s` seconds or `max_records`: what was found by then is
+    in the Evidence, but `readable` is False.
+    """
+    if gpus is None:
+        return _unreadable("it is not known which GPUs the job had")
+    if window.marker is None and window.start is None:
+        return _unreadable("it is not known when the attempt started")
+    if window.boot_id is not None and window.boot_id != (boot_id or _running_boot()):
+        return _unreadable("the node was rebooted during the attempt")
+    reading = _Reading(window, gpus)
+    try:
+        stopped = _read(path, reading, time.monotonic() + budget_s, max_records)
+    except OSError as error:
+        return _unreadable(f"{path}: {error.strerror or error}")
+    if reading.first is None:
+        return _unreadable(f"{path} {stopped or 'holds no kernel log record'}")
+    return _evidence(reading, stopped)
+
+
+def _unreadable(reason: str) -> Evidence:
+    return Evidence(SENSOR, readable=False, detail=reason)
+
+
+def _running_boot() -> str:
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _read(path: Path, reading: _Reading, deadline: float, max_records: int) -> str:
+    """Read to the end of the log. Returns why it stopped earlier, or nothing."""
+    # O_NONBLOCK: at its end /dev/kmsg would wait for the next record. O_NOCTTY: some containers put a console there.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as log:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            records = iter(lambda: log.readline(MAX_LINE), b"")
+        else:
+            records = _device_records(descriptor, reading)
+        for number, raw in enumerate(records, start=1):
+            if number > max_records or time.monotonic() > deadline:
+                return f"was given up after {number - 1} records"
+            _take(reading, raw, number)
+    return ""
+
+
+def _device_records(descriptor: int, reading: _Reading) -> Iterator[bytes]:
+    """One record per read, until there is none left."""
+    while True:
+        try:
+            raw = os.read(descriptor, MAX_LINE)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # the record we stood at was overwritten; the next read goes on at the oldest one
+            reading.lost = True
+            raw = b"\n"
+        if not raw:
+            return
+        yield raw
+
+
+def _take(reading: _Reading, raw: bytes, number: int) -> None:
+    """Look at one record: the log's first, the marker, or the driver's; all others pass undecoded."""
+    marker = reading.window.marker
+    may_be_marker = marker is not None and marker.encode() in raw
+    from_driver = any(start in raw for start in _DRIVER)
+    if reading.first is not None and not may_be_marker and not from_driver:
+        return
+    text = raw.partition(b"\n")[0].decode("utf-8", "replace")
+    record = parse_record(text)
+    if record is None:
+        return
+    reading.first = reading.first or record
+    # The facility tells our marker from the kernel's own records, which may quote a text that a user chose.
+    if may_be_marker and record.facility != 0 and record.message == marker:
+        reading.begin(record.at)
+    elif from_driver and reading.covers(record.at):
+        _take_event(reading, event_of(record, text, number))
+
+
+def _take_event(reading: _Reading, event: Event | None) -> None:
+    # An event that names no device, or none of this job's, is no evidence: nodes are shared. An SXid is of an
+    # NVSwitch, which serves all the GPUs of the node.
+    if event is not None and (event.kind is EventKind.SXID or event.pci in reading.gpus):
+        reading.keep(event)
+
+
+def _message(event: Event) -> str:
+    return event.source.partition(";")[2]
+
+
+def _evidence(reading: _Reading, stopped: str) -> Evidence:
+    """The Evidence of a log that could be opened, with what it may lack."""
+    window, first = reading.window, reading.first
+    if stopped:
+        return Evidence(SENSOR, readable=False, events=reading.events(), detail=f"the log {stopped}")
+    found = window.marker is None or reading.marker_at is not None
+    if not found and window.start is None:
+        # Whether the marker was overwritten or never written cannot be told: older lines might convict this job.
+        return _unreadable("the marker of the attempt's start is not in the log")
+    notes = []
+    if window.start is not None and first is not None and reading.marker_at is None and first.at > window.start:
+        notes.append(f"earlier lines were lost: the log begins {first.at:.0f} s after boot, after the attempt's start")
+    elif not found:
+        notes.append(f"the marker of the attempt's start is missing; took the lines from {window.start:.0f} s on")
+    if reading.lost:
+        notes.append("some records were overwritten while they were read")
+    return Evidence(SENSOR, readable=True, events=reading.events(), detail="; ".join(notes))
