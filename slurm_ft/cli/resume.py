@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from slurm_ft.checkpoints.finding import Condition, printable
 from slurm_ft.checkpoints.layouts import BY_NAME
 from slurm_ft.checkpoints.resume import Search, find_newest_valid
-from slurm_ft.cli.banner import ask_slurm, attempt_of, banner
+from slurm_ft.cli.banner import ask_slurm, banner, restart_of
 from slurm_ft.errors import SlurmFtError
 
 if TYPE_CHECKING:
@@ -35,16 +35,10 @@ if TYPE_CHECKING:
 UNSET = "unset CKPT_LAST_STEP CKPT_LAST_PATH\n"
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register the command."""
-    parser = subparsers.add_parser(
-        "resume",
-        help="print the shell assignments that point training at its newest valid checkpoint",
-        description="Find the newest valid checkpoint and print shell assignments for the batch script to evaluate.",
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("--framework", choices=("auto", *BY_NAME), default="auto", help="whose layout (default auto)")
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="where training saves")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         _hand_over(f"exit {error.exit_code}\n")
         raise
     _log(banner(os.environ, info, _resume(search), datetime.now(timezone.utc)))
-    for line in report(search, attempt_of(os.environ)):
+    for line in report(search, restart_of(os.environ)):
         _log(line)
     _hand_over(assignments(search))
     return 0
@@ -71,7 +65,7 @@ def assignments(search: Search) -> str:
     return f"export CKPT_LAST_STEP={search.point.step}\nexport CKPT_LAST_PATH={path}\n"
 
 
-def report(search: Search, attempt: int) -> list[str]:
+def report(search: Search, restart: int) -> list[str]:
     """Return the lines for the log: each checkpoint passed over and why, and why training starts where it does."""
     lines = [
         f"slurm_ft: passed over {printable(rejected.candidate.path.name)} (step {rejected.candidate.step}): "
@@ -79,20 +73,20 @@ def report(search: Search, attempt: int) -> list[str]:
         for rejected in search.rejected
     ]
     if search.point is None:
-        lines.append(_scratch(search, attempt))
+        lines.append(_scratch(search, restart))
     elif search.point.finding.condition is Condition.UNVERIFIED:
         lines.append(f"slurm_ft: {search.point.path.name} could not be verified: {search.point.finding.reason}")
     return lines
 
 
-def _scratch(search: Search, attempt: int) -> str:
+def _scratch(search: Search, restart: int) -> str:
     directory = printable(str(search.directory))
     if search.rejected:
         names = ", ".join(printable(rejected.candidate.path.name) for rejected in search.rejected)
         return f"slurm_ft: WARNING: no valid checkpoint in {directory} ({names}): starting from scratch"
-    if not search.exists and attempt > 1:
+    if not search.exists and restart > 0:
         return (
-            f"slurm_ft: WARNING: {directory} does not exist in attempt {attempt}: starting from scratch. "
+            f"slurm_ft: WARNING: {directory} does not exist after restart {restart}: starting from scratch. "
             "If an earlier attempt saved there, its file system is not mounted on this node"
         )
     return f"slurm_ft: no checkpoint in {directory} yet: starting from scratch"

@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.lab import record
@@ -14,37 +13,15 @@ from slurm_ft.lab.cluster import Lab
 from slurm_ft.lab.errors import LabError
 from slurm_ft.lab.spec import NO_HOOKS, LabSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
-def add_parser(subparsers: Subparsers) -> None:
-    """Add `lab` with its three commands."""
-    lab = subparsers.add_parser("lab", help="a real Slurm cluster on this machine, to try things out")
-    lab.set_defaults(run=run)
-    _add_commands(lab)
-
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out what `add_parser` parsed."""
+    """Run one of them."""
     commands = {"up": _up, "down": _down, "status": _status}
     return commands[args.lab_command](args)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m slurm_ft.lab`."""
-    parser = argparse.ArgumentParser(prog="slurm-ft lab", description="A real Slurm cluster on this machine.")
-    _add_commands(parser)
-    try:
-        return run(parser.parse_args(argv))
-    except SlurmFtError as error:
-        _progress(f"slurm-ft: {error}")
-        return error.exit_code
-
-
-def _add_commands(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare `up`, `down` and `status` with their arguments."""
     commands = parser.add_subparsers(dest="lab_command", required=True, metavar="up|down|status")
     up = commands.add_parser("up", help="start a cluster; it stays up after this command ends")
     up.add_argument("--nodes", type=int, default=3, metavar="N", help="number of nodes (default: 3)")

@@ -46,7 +46,7 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
     directory = attempt_file.run_dir(environ)
     start = attempt_file.read(directory, node, key.raw_id)
     gpus = gpus_of_job(
-        environ.get(environment.GPUS, ""), configured=config.gpu_inventory.get(node), cache=directory / "gpus"
+        environ.get(environment.GPUS, ""), configured=config.gpu_inventory.get(node, ()), cache=directory / "gpus"
     )
     window = Window(
         marker=start.marker, start=start.uptime, end=None, grace=config.kernel_log_grace, boot_id=start.boot_id

@@ -61,7 +61,7 @@ class CommandLine:
 
     def excluded_nodes(self, address: str) -> str:
         """See Slurm.excluded_nodes. The one job field that only `squeue -o` prints."""
-        return self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%x").strip()
+        return _text(self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%x").strip())
 
     def nodes(self, nodelist: str = "") -> list[NodeRecord]:
         """See Slurm.nodes."""

@@ -14,7 +14,8 @@ from slurm_ft.model import ExitStatus, JobKey
 JOB_ID = "SLURM_JOB_ID"
 ARRAY_JOB_ID = "SLURM_ARRAY_JOB_ID"
 ARRAY_TASK_ID = "SLURM_ARRAY_TASK_ID"
-RESTART_COUNT = "SLURM_JOB_RESTART_COUNT"
+RESTART_COUNT = "SLURM_JOB_RESTART_COUNT"  # in the hooks
+JOB_RESTARTS = "SLURM_RESTART_COUNT"  # the same, in the job's own environment, from the first restart on
 EXIT_CODE = "SLURM_JOB_EXIT_CODE2"  # code:signal; absent if the controller sent none
 COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"

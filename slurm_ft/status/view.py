@@ -58,10 +58,16 @@ def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config
 
 
 def _view(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) -> JobView:
+    failovers = failovers_of(job, faults, config)
+    return JobView(job, failovers, _state(job, failovers), _cause(job, failovers))
+
+
+def failovers_of(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) -> Failovers:
+    """What the job's Comment, its AdminComment and the verdicts of its nodes say."""
     history = ledger.read(job.admin_comment) or Ledger(run_id="")
     tag = comment_tag.read(job.comment) or comment_tag.Tag()
     started = job.started or 0.0
-    failovers = Failovers(
+    return Failovers(
         opted_in=claim.opted_in(job.comment, job.requeue, config),
         count=max(history.count, tag.count),
         limit=claim.limit(job.comment, config),
@@ -70,7 +76,6 @@ def _view(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) -> JobV
         # Job ids are reused: a node drained weeks ago may still carry the verdict on a job of the same id.
         faults=tuple(sorted((fault for fault in faults if fault.at >= started), key=lambda fault: fault.at)),
     )
-    return JobView(job, failovers, _state(job, failovers), _cause(job, failovers))
 
 
 def _state(job: JobRecord, failovers: Failovers) -> JobState:
