@@ -1,0 +1,164 @@
+"""Why an attempt ended, as one node sees it: `classify(evidence, exit_status)`, a table of rules tried in order.
+
+Each rule answers with a Verdict or passes. Guilt (domain) and what the node needs (node_action) are separate answers:
+a memory fault that the GPU contained kills the job and leaves the node usable, and a GPU may need a reset whoever is to
+blame. Only hardware evidence makes a hardware verdict; silence makes `unknown`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_ft.classify.findings import Blame, Finding, findings_of, needs_drain
+from slurm_ft.model import Certainty, Domain, Evidence, ExitStatus, NodeAction, Scope, Verdict
+
+TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+KERNEL_LOG = "kernel_log"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything the rules look at."""
+
+    findings: tuple[Finding, ...]
+    evidence: tuple[Evidence, ...]  # by sensor name, the kernel log first
+    exit_status: ExitStatus
+    node_action: NodeAction
+    asked: str  # the recovery actions that the driver asked for (Xid 154)
+
+    def first(self, *blames: Blame) -> Finding | None:
+        """The earliest finding with one of `blames`."""
+        return next((finding for finding in self.findings if finding.blame in blames), None)
+
+
+def classify(evidence: Sequence[Evidence], exit_status: ExitStatus) -> Verdict:
+    """Judge one attempt on one node. Total and deterministic; the order of `evidence` does not matter."""
+    findings = findings_of(evidence)
+    drain, asked = needs_drain(findings)
+    by_name = sorted(evidence, key=lambda one: (one.sensor != KERNEL_LOG, one.sensor, one.detail))
+    case = Case(findings, tuple(by_name), exit_status, NodeAction.DRAIN if drain else NodeAction.NONE, asked)
+    for rule in RULES:
+        verdict = rule(case)
+        if verdict is not None:
+            return verdict
+    return no_hardware_signal(case)
+
+
+def hardware_fault(case: Case) -> Verdict | None:
+    """The first hardware cause in the window, even after an application code.
+
+    Time order alone would acquit the hardware when a wild pointer (31) comes seconds before a GPU falls off the bus
+    (79). No user code makes a GPU do that, or an uncorrectable memory error: such a cause beats an application code
+    whatever the order. Among hardware causes the first is the root; the others follow from it (48, 63, 94, 45).
+    """
+    finding = case.first(Blame.HARDWARE)
+    if finding is None:
+        return None
+    reason = f"{_located(finding)} is a hardware fault; {_what_follows(case)}."
+    return Verdict(
+        Domain.HARDWARE,
+        finding.cause,
+        "hardware_fault",
+        reason,
+        case.node_action,
+        finding.scope,
+        finding.certainty,
+        finding.event,
+    )
+
+
+def application_fault(case: Case) -> Verdict | None:
+    """An application code came first, and all was read: nothing worse can have been missed."""
+    finding = case.first(Blame.APPLICATION, Blame.AMBIGUOUS)
+    if finding is None or finding.blame is not Blame.APPLICATION or not finding.complete:
+        return None
+    return Verdict(
+        Domain.APPLICATION,
+        finding.cause,
+        "application_fault",
+        f"{_located(finding)} is caused by the program in most cases, and no hardware fault was logged;"
+        f" {_what_follows(case)}.",
+        case.node_action,
+        Scope.JOB,
+        Certainty.LIKELY,
+        finding.event,
+    )
+
+
+def evidence_unreadable(case: Case) -> Verdict | None:
+    """A sensor that could not look did not see a clean node."""
+    blind = next((one for one in case.evidence if not one.readable), None)
+    if blind is None:
+        return None
+    reason = f"The sensor {blind.sensor} could not look ({blind.detail or 'no reason given'}), so nothing is known"
+    return _unknown(case, f"{blind.sensor}_unreadable", "evidence_unreadable", f"{reason}; {_what_follows(case)}.")
+
+
+def no_evidence(case: Case) -> Verdict | None:
+    """No sensor was asked at all."""
+    if case.evidence:
+        return None
+    return _unknown(case, "no_evidence", "no_evidence", "No sensor reported anything, so nothing is known.")
+
+
+def ambiguous_code(case: Case) -> Verdict | None:
+    """A code that hardware and programs can cause alike."""
+    return _not_convicting(case, Blame.AMBIGUOUS, "ambiguous_code", "does not tell hardware from program")
+
+
+def secondary_only(case: Case) -> Verdict | None:
+    """Nothing but consequences and notices: Xid 45 follows every death, also scancel and a time limit."""
+    return _not_convicting(case, Blame.NOBODY, "secondary_only", "is no cause by itself")
+
+
+def clean_exit(case: Case) -> Verdict | None:
+    """A good end and a clean log."""
+    if not case.exit_status.success:
+        return None
+    return _unknown(case, "clean", "clean_exit", "The job ended well and no fault was logged.")
+
+
+RULES: tuple[Callable[[Case], Verdict | None], ...] = (
+    hardware_fault,
+    application_fault,
+    no_evidence,
+    evidence_unreadable,
+    ambiguous_code,
+    secondary_only,
+    clean_exit,
+)
+
+
+def no_hardware_signal(case: Case) -> Verdict:
+    """What is left when no rule fires: the job failed and the sensors saw nothing."""
+    notes = "; ".join(one.detail for one in case.evidence if one.detail)
+    reason = f"The job ended with {case.exit_status} and no fault of the job's GPUs was logged"
+    reason += f" ({notes})." if notes else "."
+    return _unknown(case, f"exit{case.exit_status}", "no_hardware_signal", reason)
+
+
+def _not_convicting(case: Case, blame: Blame, rule: str, reading: str) -> Verdict | None:
+    finding = case.first(blame)
+    if finding is None:
+        return None
+    return _unknown(case, finding.cause, rule, f"{_located(finding)} {reading}; {_what_follows(case)}.", finding)
+
+
+def _unknown(case: Case, cause: str, rule: str, reason: str, decisive: Finding | None = None) -> Verdict:
+    event = None if decisive is None else decisive.event
+    return Verdict(Domain.UNKNOWN, cause, rule, reason, case.node_action, decisive=event)
+
+
+def _located(finding: Finding) -> str:
+    device = "NVSwitch" if finding.scope is Scope.FABRIC else "GPU"
+    where = f"on {device} {finding.event.pci}" if finding.event.pci else f"on a {device} that the line does not name"
+    return f"{finding.what[0].upper()}{finding.what[1:]} {where}"
+
+
+def _what_follows(case: Case) -> str:
+    if case.node_action is NodeAction.NONE:
+        return "the node can stay in service"
+    return "the node needs a drain" + (f", its driver asks for {case.asked}" if case.asked else "")
