@@ -1,0 +1,54 @@
+# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs everything that CI runs.
+# Both set everything up by themselves. `make help` lists the rest.
+
+VENV ?= $(shell tools/venv_path.sh)
+BIN := $(VENV)/bin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples -type f -not -name '*.pyc') pyproject.toml constraints.txt
+SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
+
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm bench fmt clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/slurm_ft.stamp ## install Slurm, munge and the Python environment
+
+$(VENV)/slurm_ft.stamp: $(SOURCES)
+	@tools/setup.sh $(VENV)
+	@touch $@
+
+demo: setup ## a training loses its GPU and finishes on another node
+	@$(SUDO) $(BIN)/slurm-ft demo
+
+demo-refusal: setup ## the same training with a bug of its own: not retried
+	@$(SUDO) $(BIN)/slurm-ft demo --refusal
+
+test: lint type unit test-slurm ## everything that CI runs
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache | tail -n 4
+	shellcheck $(SCRIPTS) sbatch_templates/*
+
+type: setup
+	$(BIN)/mypy
+
+unit: setup ## the tests that need no cluster
+	$(BIN)/pytest tests/unit
+
+test-slurm: setup ## the tests on a real cluster (root)
+	$(SUDO) $(BIN)/pytest tests/slurm
+
+bench: setup ## measure the README's numbers on this machine (root)
+	$(SUDO) $(BIN)/python bench/failover.py
+	$(SUDO) $(BIN)/python bench/epilog.py
+
+fmt: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
