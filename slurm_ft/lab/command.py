@@ -78,11 +78,12 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _what_next(lab: Lab) -> list[str]:
-    home = lab.environment(lab.spec.user)["HOME"]
+    user = lab.spec.user
+    home = lab.environment(user)["HOME"]
     return [
-        f"sinfo; squeue                       # with {lab.slurm_bin} on your PATH",
-        f"cd {lab.shared}                     # the file system that all nodes share",
-        f"HOME={home} setpriv --reuid={lab.spec.user} --clear-groups sbatch --gres=gpu:1 --wrap='sleep 60'",
+        f"cd {lab.shared}  # all nodes share it",
+        f"HOME={home} runuser -u {user} -- {lab.slurm_bin}/sbatch --gres=gpu:1 --wrap='hostname; sleep 60'",
+        f"{lab.slurm_bin}/squeue; {lab.slurm_bin}/sinfo",
         f"slurm-ft lab down --dir {lab.base}",
     ]
 
