@@ -17,34 +17,9 @@ from slurm_ft.lab.spec import NO_HOOKS, LabSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-
-def add_parser(subparsers: Subparsers) -> None:
-    """Add `lab` with its three commands."""
-    lab = subparsers.add_parser("lab", help="a real Slurm cluster on this machine, to try things out")
-    lab.set_defaults(run=run)
-    _add_commands(lab)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Carry out what `add_parser` parsed."""
-    commands = {"up": _up, "down": _down, "status": _status}
-    return commands[args.lab_command](args)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m slurm_ft.lab`."""
-    parser = argparse.ArgumentParser(prog="slurm-ft lab", description="A real Slurm cluster on this machine.")
-    _add_commands(parser)
-    try:
-        return run(parser.parse_args(argv))
-    except SlurmFtError as error:
-        _progress(f"slurm-ft: {error}")
-        return error.exit_code
-
-
-def _add_commands(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add `up`, `down` and `status` to the parser of `slurm-ft lab`."""
     commands = parser.add_subparsers(dest="lab_command", required=True, metavar="up|down|status")
     up = commands.add_parser("up", help="start a cluster; it stays up after this command ends")
     up.add_argument("--nodes", type=int, default=3, metavar="N", help="number of nodes (default: 3)")
@@ -58,6 +33,23 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--dir", type=Path, metavar="DIR", help="the directory of the cluster")
     which.add_argument("--all", action="store_true", help="all clusters, also those whose starter crashed")
     commands.add_parser("status", help="list the clusters on this machine")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out what the parser of `configure` parsed."""
+    commands = {"up": _up, "down": _down, "status": _status}
+    return commands[args.lab_command](args)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m slurm_ft.lab`."""
+    parser = argparse.ArgumentParser(prog="slurm-ft lab", description="A real Slurm cluster on this machine.")
+    configure(parser)
+    try:
+        return run(parser.parse_args(argv))
+    except SlurmFtError as error:
+        _progress(f"slurm-ft: {error}")
+        return error.exit_code
 
 
 def _up(args: argparse.Namespace) -> int:
@@ -89,9 +81,17 @@ def _what_next(lab: Lab) -> list[str]:
 
 
 def _down(args: argparse.Namespace) -> int:
-    for base in _chosen(args):
+    return max((_end(base) for base in _chosen(args)), default=0)
+
+
+def _end(base: Path) -> int:
+    """One that cannot be ended must not keep the others up."""
+    try:
         Lab.attach(base, say=_progress).stop()
-        _progress(f"The cluster in {base} has ended")
+    except SlurmFtError as error:
+        _progress(f"slurm-ft: {error}")
+        return error.exit_code
+    _progress(f"The cluster in {base} has ended")
     return 0
 
 

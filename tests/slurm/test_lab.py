@@ -218,13 +218,20 @@ def test_after_a_crash_of_the_starter_another_lab_starts_and_down_finds_the_left
     assert "has ended" in capsys.readouterr().err
 
 
-def test_down_all_also_ends_what_the_record_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_down_all_also_ends_what_the_record_missed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(record, "REGISTRY", tmp_path / "labs")  # other labs of this machine are none of our business
     lab = Lab(plain(nodes=1)).start()
     record.write_record(lab.spec, lab.layout, ())  # as after a crash between a start and its record
-    assert command.main(["down", "--all"]) == 0
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "lab.json").write_text("{}")
+    (record.REGISTRY / "0").symlink_to(broken)
+    assert command.main(["down", "--all"]) == 1
+    assert f"cannot read {broken}/lab.json" in capsys.readouterr().err
     assert members(lab) == []
-    assert record.known_bases() == []
+    assert record.known_bases() == [broken]
 
 
 def test_up_stays_up_and_status_and_down_know_it(
