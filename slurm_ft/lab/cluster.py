@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from slurm_ft.errors import SlurmCommandError
 from slurm_ft.lab import directory, processes, record
 from slurm_ft.lab.client import LabClient
-from slurm_ft.lab.errors import LabError, PortTakenError
+from slurm_ft.lab.errors import LabError, LabTimeoutError, PortTakenError
 from slurm_ft.lab.installation import Installation, find_installation
 from slurm_ft.lab.ports import free_ports
 from slurm_ft.lab.spec import LabSpec, Layout
@@ -29,6 +29,7 @@ Say = Callable[[str], None]
 
 PORT_ATTEMPTS = 4
 DAEMON_TIMEOUT_S = 30.0
+CANCEL_TIMEOUT_S = 3.0  # a job that ignores SIGTERM or a hook that hangs is not worth more
 TAIL_LINES = 15
 NOT_STARTED = Layout(base=Path("/nonexistent"), lab_id="", hostname="", ctld_port=0, node_ports=())
 
@@ -189,12 +190,16 @@ class Lab(LabClient):
         if not any(process.name == "slurmctld" and process.alive for process in self._started):
             return
         try:
-            jobs = self.run("squeue", "--noheader", "-o", "%A", timeout_s=10).split()
-            if jobs:
+            if jobs := self._jobs():
                 self._say(f"Cancelling {len(jobs)} jobs")
                 self.run("scancel", "--quiet", *jobs, timeout_s=10)
-        except SlurmCommandError as error:
-            self._say(f"Could not cancel jobs: {error.what}")
+                self.wait_for(lambda: not self._jobs(), CANCEL_TIMEOUT_S, "the end of all jobs")
+        except (SlurmCommandError, LabTimeoutError) as error:
+            self._say(f"Killing what is left of the jobs: {error.what}")
+
+    def _jobs(self) -> list[str]:
+        """Those that wait, run or complete."""
+        return self.run("squeue", "--noheader", "-o", "%A", timeout_s=10).split()
 
     def _end_daemons(self) -> None:
         self._say("Ending the daemons")

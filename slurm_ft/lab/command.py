@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.lab import record
@@ -13,15 +14,12 @@ from slurm_ft.lab.cluster import Lab
 from slurm_ft.lab.errors import LabError
 from slurm_ft.lab.spec import NO_HOOKS, LabSpec
 
-
-def run(args: argparse.Namespace) -> int:
-    """Run one of them."""
-    commands = {"up": _up, "down": _down, "status": _status}
-    return commands[args.lab_command](args)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare `up`, `down` and `status` with their arguments."""
+    """Add `up`, `down` and `status` to the parser of `slurm-ft lab`."""
     commands = parser.add_subparsers(dest="lab_command", required=True, metavar="up|down|status")
     up = commands.add_parser("up", help="start a cluster; it stays up after this command ends")
     up.add_argument("--nodes", type=int, default=3, metavar="N", help="number of nodes (default: 3)")
@@ -35,6 +33,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--dir", type=Path, metavar="DIR", help="the directory of the cluster")
     which.add_argument("--all", action="store_true", help="all clusters, also those whose starter crashed")
     commands.add_parser("status", help="list the clusters on this machine")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out what the parser of `configure` parsed."""
+    commands = {"up": _up, "down": _down, "status": _status}
+    return commands[args.lab_command](args)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m slurm_ft.lab`."""
+    parser = argparse.ArgumentParser(prog="slurm-ft lab", description="A real Slurm cluster on this machine.")
+    configure(parser)
+    try:
+        return run(parser.parse_args(argv))
+    except SlurmFtError as error:
+        _progress(f"slurm-ft: {error}")
+        return error.exit_code
 
 
 def _up(args: argparse.Namespace) -> int:
@@ -55,19 +70,28 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _what_next(lab: Lab) -> list[str]:
-    home = lab.environment(lab.spec.user)["HOME"]
+    user = lab.spec.user
+    home = lab.environment(user)["HOME"]
     return [
-        f"sinfo; squeue                       # with {lab.slurm_bin} on your PATH",
-        f"cd {lab.shared}                     # the file system that all nodes share",
-        f"HOME={home} setpriv --reuid={lab.spec.user} --clear-groups sbatch --gres=gpu:1 --wrap='sleep 60'",
+        f"cd {lab.shared}  # all nodes share it",
+        f"HOME={home} runuser -u {user} -- {lab.slurm_bin}/sbatch --gres=gpu:1 --wrap='hostname; sleep 60'",
+        f"{lab.slurm_bin}/squeue; {lab.slurm_bin}/sinfo",
         f"slurm-ft lab down --dir {lab.base}",
     ]
 
 
 def _down(args: argparse.Namespace) -> int:
-    for base in _chosen(args):
+    return max((_end(base) for base in _chosen(args)), default=0)
+
+
+def _end(base: Path) -> int:
+    """One that cannot be ended must not keep the others up."""
+    try:
         Lab.attach(base, say=_progress).stop()
-        _progress(f"The cluster in {base} has ended")
+    except SlurmFtError as error:
+        _progress(f"slurm-ft: {error}")
+        return error.exit_code
+    _progress(f"The cluster in {base} has ended")
     return 0
 
 

@@ -124,9 +124,9 @@ def _belongs(pid: int, stat: Stat, base: Path, slurm_conf: Path, user_id: int) -
     in_job = b"SLURM_CONF=%s" % os.fsencode(slurm_conf) in env and any(e.startswith(b"SLURM_JOB_ID=") for e in env)
     if in_job or b"%s=%s" % (MARKER.encode(), os.fsencode(base)) in env:
         return True
-    # slurmstepd overwrites its environment with its title; a user's process may have cleaned its own. A person's
-    # shell in the lab's directory has a terminal.
-    suspect = _name(pid).startswith("slurmstepd") or (stat.terminal == 0 and _owner(pid) == user_id)
+    # Slurm's daemons overwrite part of their environment with their title, and a user's process may have cleaned its
+    # own. A person's shell in the lab's directory has a terminal.
+    suspect = _name(pid).startswith("slurm") or (stat.terminal == 0 and _owner(pid) == user_id)
     return suspect and any(target.is_relative_to(base) for target in _open_paths(pid))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(120)
 
+ACCOUNTS = {account.pw_name for account in pwd.getpwall()}
 CHECKOUT = Path(cluster.__file__).parents[2]
 
 
@@ -132,6 +132,18 @@ def test_hooks_learn_which_lab_they_belong_to(tmp_path: Path) -> None:
         assert f"SLURM_CONF={lab.slurm_conf}" in seen.read_text().splitlines()
 
 
+def test_hooks_that_hang_do_not_outlive_the_lab(tmp_path: Path) -> None:
+    hook = tmp_path / "hook"
+    hook.write_text("#!/bin/sh\ntrap '' TERM\n/bin/sleep 4000\n")
+    hook.chmod(0o755)
+    with Lab(plain(nodes=1, hooks={**NO_HOOKS, "epilog": hook, "epilog_slurmctld": hook})) as lab:
+        lab.wait_job(lab.sbatch("#!/bin/sh\n"), "COMPLETING")
+        assert eventually(lambda: sum(p.name == "sleep" for p in members(lab)) == 2), members(lab)
+        running = members(lab)
+    assert [p for p in running if p.alive] == []
+    assert members(lab) == []
+
+
 def test_stopping_leaves_no_process_and_no_port(tmp_path: Path) -> None:
     script = """#!/bin/sh
         (trap '' TERM; sleep 4001) &
@@ -142,7 +154,6 @@ def test_stopping_leaves_no_process_and_no_port(tmp_path: Path) -> None:
     with Lab(plain(nodes=2, gpus_per_node=0)) as lab:
         job = lab.sbatch(script, "--nodes=2")
         lab.wait_job(job, "RUNNING")
-        running = [processes.Started("sleep", 0, 0)]
         assert eventually(lambda: sum(p.name == "sleep" for p in members(lab)) >= 4), members(lab)
         running = members(lab)
         assert sum(p.name.startswith("slurmstepd") for p in running) >= 2
@@ -207,13 +218,20 @@ def test_after_a_crash_of_the_starter_another_lab_starts_and_down_finds_the_left
     assert "has ended" in capsys.readouterr().err
 
 
-def test_down_all_also_ends_what_the_record_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_down_all_also_ends_what_the_record_missed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(record, "REGISTRY", tmp_path / "labs")  # other labs of this machine are none of our business
     lab = Lab(plain(nodes=1)).start()
     record.write_record(lab.spec, lab.layout, ())  # as after a crash between a start and its record
-    assert command.main(["down", "--all"]) == 0
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "lab.json").write_text("{}")
+    (record.REGISTRY / "0").symlink_to(broken)
+    assert command.main(["down", "--all"]) == 1
+    assert f"cannot read {broken}/lab.json" in capsys.readouterr().err
     assert members(lab) == []
-    assert record.known_bases() == []
+    assert record.known_bases() == [broken]
 
 
 def test_up_stays_up_and_status_and_down_know_it(
@@ -251,6 +269,10 @@ def test_a_port_that_is_taken_meanwhile_is_replaced_by_another(monkeypatch: pyte
             second.wait_job(second.sbatch("#!/bin/sh\n"), "COMPLETED")
 
 
+def test_a_lab_that_was_never_started_stops_without_effect() -> None:
+    Lab(plain()).stop()
+
+
 def test_a_missing_slurm_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"slurmctld is not in .*apt-get install slurmctld slurmd slurm-client munge"):
         Lab(plain(slurm_prefix=tmp_path))
@@ -269,7 +291,7 @@ def test_an_unprivileged_starter_is_told_to_use_root(monkeypatch: pytest.MonkeyP
         Lab(plain())
 
 
-@pytest.mark.skipif(shutil.which("slurmctld") is None, reason="only where Slurm's own account exists")
+@pytest.mark.skipif("slurm" not in ACCOUNTS, reason="a Slurm built from source comes without an account of its own")
 def test_the_controller_may_run_as_slurms_own_account() -> None:
     with Lab(plain(nodes=1, slurm_user="slurm")) as lab:
         lab.wait_job(lab.sbatch("#!/bin/sh\n"), "COMPLETED")
