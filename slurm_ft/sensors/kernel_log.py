@@ -33,7 +33,8 @@ class Window:
 
     `marker` is the text that the node Prolog wrote into the log when the attempt started. Only it is exact: the
     kernel's print clock and the wall clock drift apart by minutes over weeks of uptime, so a time taken elsewhere
-    finds the wrong place in the log, and an earlier job's Xid would convict this one.
+    finds the wrong place in the log, and an earlier job's Xid would convict this one. It must be written with its
+    newline in one write: the kernel shows an open line to no reader.
     `start` is the uptime when the marker was written, `end` the uptime when the attempt ended; the driver may still
     report up to `grace` seconds later. `boot_id` is that of the start. None: not known.
     """
