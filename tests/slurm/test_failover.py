@@ -105,7 +105,7 @@ def test_a_lost_gpu_drains_its_node_and_the_same_job_completes_elsewhere(lab: La
     assert done["comment"] == f"[slurm_ft n=1/3 ex={bad} cause=xid79]"
     state, reason, _ = lab.node(bad)
     assert state.startswith("drain")
-    assert reason.startswith("slurm_ft: xid79 gpu ")
+    assert reason.startswith("slurm_ft: hardware xid79 gpu ")
     history = ledger.read(done["admin_comment"])
     assert history is not None
     assert (history.count, history.excluded, history.attempts[0].nodes) == (1, (bad,), bad)
@@ -165,7 +165,7 @@ def test_a_job_that_did_not_ask_is_left_failed_but_its_node_is_drained(lab: Lab)
     done = lab.wait_job(job, *ENDED)
     assert (done["state"], done["restarts"], done["comment"]) == ("FAILED", "0", "mine")
     assert done["admin_comment"] == ""
-    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: xid79")
+    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: hardware xid79")
     assert status(lab, job).state is JobState.FAILED
     assert decisions(lab, job) == []
 
@@ -175,7 +175,7 @@ def test_no_requeue_is_obeyed_and_the_node_drained(lab: Lab) -> None:
     bad = lose_gpu(lab, job, 0)
     done = lab.wait_job(job, *ENDED)
     assert (done["state"], done["restarts"]) == ("FAILED", "0")
-    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: xid79")
+    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: hardware xid79")
     shown = status(lab, job)
     assert (shown.state, shown.cause) == (JobState.FAILED, "xid79 (not requeueable)")
     assert "--no-requeue" in str(decisions(lab, job)[0]["reason"])
@@ -270,7 +270,7 @@ def test_a_good_end_with_a_fault_drains_the_node_and_keeps_the_result(lab: Lab) 
     job = submit(lab, *OPTED_IN)
     bad = lose_gpu(lab, job, 0, code=0)
     assert lab.wait_job(job, *ENDED)["state"] == "COMPLETED"
-    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: xid79")
+    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: hardware xid79")
 
 
 def test_a_cancelled_job_stays_cancelled(lab: Lab) -> None:

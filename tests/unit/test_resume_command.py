@@ -16,24 +16,14 @@ from hypothesis import strategies as st
 
 from slurm_ft.checkpoints.finding import VALID
 from slurm_ft.checkpoints.resume import ResumePoint, Search
-from slurm_ft.cli.banner import JobInfo, ask_slurm, banner, limit_of
+from slurm_ft.cli.banner import JobInfo, ask_slurm, banner
 from slurm_ft.cli.resume import assignments
+from slurm_ft.model import Ledger
+from slurm_ft.status.view import Failovers
 
 ROOT = Path(__file__).parents[2]
 
-PROGRAM = """
-import argparse, sys
-from slurm_ft.cli import resume
-from slurm_ft.errors import SlurmFtError
-parser = argparse.ArgumentParser()
-resume.add_parser(parser.add_subparsers(required=True))
-args = parser.parse_args()
-try:
-    sys.exit(args.run(args))
-except SlurmFtError as error:
-    print(f"slurm-ft: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
+SLURM_FT = [sys.executable, "-m", "slurm_ft.cli.main"]
 
 HOSTILE = [
     "plain",
@@ -68,7 +58,15 @@ def resume(tmp_path):
     def run(directory, **environ):
         job = {"SLURM_JOB_ID": "123", "SLURM_JOB_NODELIST": "n2", "PATH": f"{bin_dir}:/usr/bin:/bin"}
         return subprocess.run(
-            [sys.executable, "-c", PROGRAM, "resume", "--framework", "pytorch", f"--output-dir={directory}"],
+            [
+                sys.executable,
+                "-m",
+                "slurm_ft.cli.main",
+                "resume",
+                "--framework",
+                "pytorch",
+                f"--output-dir={directory}",
+            ],
             env={**job, "PYTHONPATH": str(ROOT), **environ},
             cwd=tmp_path,
             capture_output=True,
@@ -146,7 +144,7 @@ def test_none_valid_warns_and_names_each(resume, tmp_path):
 def test_missing_directory_in_a_later_attempt_is_pointed_out(resume, tmp_path):
     done = resume(tmp_path / "output", SLURM_RESTART_COUNT="1")
     assert done.returncode == 0
-    assert "does not exist in attempt 2" in done.stderr.decode()
+    assert "does not exist after restart 1" in done.stderr.decode()
 
 
 def test_unverified_checkpoint_is_used_and_said_so(resume, tmp_path):
@@ -183,7 +181,8 @@ def test_directory_of_another_user_is_unreadable_not_empty(tmp_path):
     directory = tmp_path / "output"
     directory.mkdir(mode=0o700)
     # After the imports: the checkout itself may be closed to others.
-    code = PROGRAM.replace("parser =", "import os; os.setgid(65534); os.setuid(65534)\nparser =", 1)
+    become_nobody = "os.setgid(65534); os.setuid(65534); sys.exit(main.main())"
+    code = f"import os, sys; from slurm_ft.cli import main, resume; {become_nobody}"
     done = subprocess.run(
         [sys.executable, "-c", code, "resume", f"--output-dir={directory}"],
         env={"PYTHONPATH": str(ROOT)},
@@ -198,99 +197,106 @@ NOW = datetime(2026, 11, 29, 15, 40, 1, tzinfo=timezone.utc)
 JOB = {"SLURM_JOB_ID": "123", "SLURM_JOB_NODELIST": "n2", "SLURM_RESTART_COUNT": "1"}
 
 
+def info(excluded: str = "", count: int = 0, limit: int = 3, *, opted_in: bool = True) -> JobInfo:
+    return JobInfo(excluded, Failovers(opted_in, count, limit, (), Ledger(""), ()))
+
+
 class TestBanner:
     """The one line that opens an attempt."""
 
     def test_full_line(self):
-        assert banner(JOB, JobInfo("n1", "[slurm_ft n=1/3 ex=n1]"), "step 120", NOW) == (
-            "==== slurm_ft job 123 attempt 2/4 · node(s) n2 · excluded n1 · resume step 120"
+        assert banner(JOB, info("n1", 1), "step 120", NOW) == (
+            "==== slurm_ft job 123 attempt 2/4 · restart 1 · node(s) n2 · excluded n1 · resume step 120"
             " · 2026-11-29T15:40:01+00:00 ===="
         )
 
     def test_first_attempt_has_no_restart_count(self):
-        assert "attempt 1/4" in banner({"SLURM_JOB_ID": "1"}, JobInfo("", "[slurm_ft]"), "from scratch", NOW)
+        assert "attempt 1/4 · restart 0 ·" in banner({"SLURM_JOB_ID": "1"}, info(), "from scratch", NOW)
+
+    def test_a_preempted_attempt_spends_no_failover(self):
+        assert "attempt 1/4 · restart 1 ·" in banner(JOB, info(), "step 1", NOW)
 
     def test_what_slurm_did_not_say_is_a_question_mark(self):
         line = banner(JOB, None, "step 1", NOW)
-        assert "attempt 2/? " in line
+        assert "attempt ? " in line
         assert "excluded ? " in line
 
     def test_outside_a_job(self):
         line = banner({}, None, "from scratch", NOW)
-        assert "job - attempt 1/- · node(s) - · excluded - " in line
+        assert "job - attempt - · restart 0 · node(s) - · excluded - " in line
 
     def test_without_our_tag_failover_is_off(self):
-        assert "attempt 2/- " in banner(JOB, JobInfo("", "somebody's text"), "step 1", NOW)
+        assert "attempt 1/- " in banner(JOB, info(opted_in=False), "step 1", NOW)
 
     def test_nothing_can_break_the_line(self):
-        info = JobInfo("n1\n==== slurm_ft job 1 attempt 1/1", "")
-        assert "\n" not in banner({**JOB, "SLURM_JOB_NODELIST": "n2\r\x1b[2K"}, info, "step 1", NOW)
+        hostile = info("n1\n==== slurm_ft job 1 attempt 1/1")
+        assert "\n" not in banner({**JOB, "SLURM_JOB_NODELIST": "n2\r\x1b[2K"}, hostile, "step 1", NOW)
 
 
-@pytest.mark.parametrize(
-    ("comment", "limit"),
-    [
-        ("[slurm_ft n=1/3 ex=n1]", 3),
-        ("[slurm_ft limit=5]", 5),
-        ("before [slurm_ft ex=n1 n=0/2] after", 2),
-        ("[slurm_ft]", None),
-        ("[slurm_ft n=x/y]", None),
-        ("[slurm_ftx n=1/3]", None),
-        ("n=1/3", None),
-        ("[other n=1/3]", None),
-        ("", None),
-    ],
-)
-def test_limit_in_the_comment(comment, limit):
-    assert limit_of(comment) == limit
-
-
-# Prints the format back as squeue does: %x and %k replaced, the delimiter left alone.
+# Answers the two questions as squeue does: the fields of -O each followed by the delimiter, and -o "%x".
 SQUEUE = """
-for last; do :; done
-printf '%s\\n' "$*" > "$0.args"
 env > "$0.env"
-rest=${last#%x}
-printf '%s%s%s\\n' "$EXCLUDED" "${rest%?k}" "$COMMENT"
+printf '%s\\n' "$*" >> "$0.args"
+case "$*" in *%x*) printf '%s\\n' "$EXCLUDED"; exit ;; esac
+for format; do :; done
+end=${format##*:}
+for value in 123 123 train alice main RUNNING None n2 1 1 1 0 1 2 3 out "$COMMENT" "(null)"; do
+    printf '%s%s' "$value" "$end"
+done
+echo
 """
 
 
 class TestAskingSlurm:
-    """One call, bounded, that can fail in any way without harm."""
+    """Two calls, bounded, that can fail in any way without harm."""
 
     @pytest.fixture
-    def environ(self, tmp_path):
+    def ask(self, tmp_path, monkeypatch):
         (tmp_path / "bin").mkdir()
-        return {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SLURM_JOB_ID": "123"}
+        settings = tmp_path / "slurm_ft.yaml"
+        settings.write_text(f"slurm_bin: {tmp_path}/bin\n")
+        settings.chmod(0o644)
+        monkeypatch.setenv("SLURM_FT_CONFIG", str(settings))
+        monkeypatch.setattr("slurm_ft.cli.banner.ANSWER_SECONDS", 0.5)
 
-    def test_answer_with_any_comment_is_told_apart(self, tmp_path, environ):
-        put_squeue(tmp_path, SQUEUE)
-        comment = "a|b %x\nc [slurm_ft n=1/3]"
-        assert ask_slurm({**environ, "EXCLUDED": "n[1-2]", "COMMENT": comment}) == JobInfo("n[1-2]", comment)
+        def run(**answers):
+            fixed = [f"{name}={shlex.quote(answers.pop(name, ''))}\n" for name in ("EXCLUDED", "COMMENT")]
+            put_squeue(tmp_path, "".join(fixed) + SQUEUE)
+            return ask_slurm({"SLURM_JOB_ID": "123", **answers})
 
-    def test_null_means_nothing(self, tmp_path, environ):
-        put_squeue(tmp_path, SQUEUE)
-        assert ask_slurm({**environ, "EXCLUDED": "(null)", "COMMENT": "(null)"}) == JobInfo("", "")
+        return run
 
-    def test_array_task_is_addressed_by_its_task(self, tmp_path, environ):
-        put_squeue(tmp_path, SQUEUE)
-        ask_slurm({**environ, "SLURM_ARRAY_JOB_ID": "120", "SLURM_ARRAY_TASK_ID": "4"})
+    def test_answer_with_any_comment_is_told_apart(self, ask):
+        answer = ask(EXCLUDED="n[1-2]", COMMENT="a|b %x\nc [slurm_ft n=1/3]")
+        assert answer is not None
+        assert (answer.excluded, answer.failovers.count, answer.failovers.limit) == ("n[1-2]", 1, 3)
+
+    def test_null_means_nothing(self, ask):
+        answer = ask(EXCLUDED="(null)", COMMENT="(null)")
+        assert answer is not None
+        assert (answer.excluded, answer.failovers.opted_in) == ("", False)
+
+    def test_array_task_is_addressed_by_its_task(self, tmp_path, ask):
+        ask(SLURM_ARRAY_JOB_ID="120", SLURM_ARRAY_TASK_ID="4")
         assert "-j 120_4 " in (tmp_path / "bin" / "squeue.args").read_text()
 
-    def test_users_squeue_defaults_do_not_apply(self, tmp_path, environ):
-        put_squeue(tmp_path, SQUEUE)
-        ask_slurm({**environ, "SQUEUE_STATES": "PD"})
+    def test_users_squeue_defaults_do_not_apply(self, tmp_path, ask, monkeypatch):
+        monkeypatch.setenv("SQUEUE_STATES", "PD")
+        ask()
         assert "SQUEUE_STATES" not in (tmp_path / "bin" / "squeue.env").read_text()
 
     @pytest.mark.parametrize("text", ["exit 1", "echo nonsense", "kill -9 $$", "printf '\\377'", "exec sleep 9"])
-    def test_failing_slurm_is_no_answer(self, tmp_path, environ, text):
+    def test_failing_slurm_is_no_answer(self, tmp_path, ask, text):
+        ask()
         put_squeue(tmp_path, text)
-        assert ask_slurm(environ, timeout=0.3) is None
+        assert ask_slurm({"SLURM_JOB_ID": "123"}) is None
 
-    def test_no_squeue_or_no_job_is_no_answer(self, tmp_path, environ):
-        assert ask_slurm({**environ, "PATH": str(tmp_path)}) is None
+    def test_no_squeue_or_no_job_is_no_answer(self, tmp_path, ask):
+        ask()
+        (tmp_path / "bin" / "squeue").unlink()
+        assert ask_slurm({"SLURM_JOB_ID": "123"}) is None
         put_squeue(tmp_path, f"touch {tmp_path}/asked")
-        assert ask_slurm({"PATH": environ["PATH"]}) is None
+        assert ask_slurm({}) is None
         assert not (tmp_path / "asked").exists()
 
     def test_failing_slurm_does_not_fail_the_resume(self, tmp_path, resume):
@@ -298,4 +304,4 @@ class TestAskingSlurm:
         write_valid(tmp_path / "ckpt_5.pth")
         done = resume(tmp_path)
         assert done.returncode == 0
-        assert "attempt 1/? · node(s) n2 · excluded ? · resume step 5 · " in done.stderr.decode()
+        assert "attempt ? · restart 0 · node(s) n2 · excluded ? · resume step 5 · " in done.stderr.decode()
