@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, lose_gpu, running, settings, status, submit
 
-from slurm_ft import config
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.model import JobState
 from slurm_ft.slurm.cli import CommandLine
-from slurm_ft.status import render, view
+from slurm_ft.status import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slurm_ft.lab import Lab
-
-OPTED_IN = ("--comment=[slurm_ft]", "--requeue", "--gres=gpu:1", "--open-mode=append", "--output=%j.log")
-FELL_OFF = "GPU has fallen off the bus."
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
-
-# Each attempt writes its node to started.JOB and waits for end.JOB.RESTART to say with which exit code to end.
-ATTEMPT = """#!/bin/bash
-restart=${SLURM_RESTART_COUNT:-0}
-echo "attempt $restart on $SLURMD_NODENAME"
-echo "$restart $SLURMD_NODENAME" >> started.$SLURM_JOB_ID
-for _ in $(seq 600); do
-    if [ -s end.$SLURM_JOB_ID.$restart ]; then exit "$(cat end.$SLURM_JOB_ID.$restart)"; fi
-    sleep 0.1
-done
-exit 99
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -41,56 +23,13 @@ def healthy(lab: Lab) -> Iterator[None]:
     """Every test begins with idle nodes and leaves no job behind."""
     yield
     lab.run("scancel", f"--user={lab.spec.user}")
+    # A cancelled job's epilog may still drain its node: only when all have ended is the last word spoken.
+    lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
     for node in lab.nodes:
         lab.run("scontrol", "update", f"NodeName={node}", "Comment=")
-        if lab.node(node)[0] not in ("idle", "completing"):
-            lab.wait_for(lambda node=node: "mixed" not in lab.node(node)[0] and "alloc" not in lab.node(node)[0])
-            if "drain" in lab.node(node)[0] or "down" in lab.node(node)[0]:
-                lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        if lab.node(node)[0].startswith(("drain", "down")):
+            lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         lab.wait_node(node, "idle")
-
-
-def submit(lab: Lab, *options: str) -> int:
-    return lab.sbatch(ATTEMPT, *options)
-
-
-def running(lab: Lab, job: int, restart: int) -> str:
-    """Wait until this attempt runs; returns its node."""
-    note = lab.shared / f"started.{job}"
-
-    def nodes() -> list[str]:
-        lines = note.read_text().splitlines() if note.exists() else []
-        return [line.split()[1] for line in lines if line.split()[0] == str(restart)]
-
-    lab.wait_for(nodes, 30, f"job {job} running after restart {restart}")
-    return nodes()[0]
-
-
-def end(lab: Lab, job: int, restart: int, code: int) -> None:
-    (lab.shared / f"end.{job}.{restart}").write_text(f"{code}\n")
-
-
-def status(lab: Lab, job: int) -> view.JobView:
-    slurm = CommandLine.of(settings(lab))
-    return view.views(slurm.jobs((f"--jobs={job}",)), slurm.nodes(), settings(lab))[0]
-
-
-def settings(lab: Lab) -> config.Config:
-    path = lab.base / "etc" / "slurm_ft.yaml"
-    return config.parse(path.read_text(), str(path))
-
-
-def decisions(lab: Lab, job: int) -> list[dict[str, object]]:
-    entries = map(json.loads, (lab.base / "state/slurm_ft/journal.jsonl").read_text().splitlines())
-    return [entry for entry in entries if entry["raw_id"] == job and entry["what"] == "decided"]
-
-
-def lose_gpu(lab: Lab, job: int, restart: int, code: int = 1) -> str:
-    """The attempt loses its GPU and dies of it; returns its node."""
-    node = running(lab, job, restart)
-    lab.inject_xid(node, 0, 79, FELL_OFF)
-    end(lab, job, restart, code)
-    return node
 
 
 def test_a_lost_gpu_drains_its_node_and_the_same_job_completes_elsewhere(lab: Lab) -> None:
@@ -320,7 +259,17 @@ def test_an_array_task_fails_over_alone(lab: Lab) -> None:
 def test_the_status_table_of_a_stranger_shows_it_too(lab: Lab) -> None:
     job = submit(lab, *OPTED_IN, "--job-name=train")
     bad = lose_gpu(lab, job, 0)
-    running(lab, job, 1)
-    row = next(line for line in render.table([status(lab, job)]).splitlines() if line.startswith(str(job)))
-    assert f"{job}  main       train  {lab.spec.user}  Running  2/4      xid79  {bad}" in row
-    assert Path(lab.base).exists()
+    good = running(lab, job, 1)
+    header, row = render.table([status(lab, job)]).splitlines()
+    assert header.split() == [
+        "JOBID",
+        "PARTITION",
+        "NAME",
+        "USER",
+        "STATE",
+        "ATTEMPT",
+        "CAUSE",
+        "EXCLUDED",
+        "NODELIST(REASON)",
+    ]
+    assert row.split() == [str(job), "main", "train", lab.spec.user, "Running", "2/4", "xid79", bad, good]
