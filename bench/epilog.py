@@ -92,7 +92,7 @@ def captured(lab: Lab, directory: Path, exit_code: int, *options: str) -> dict[s
 
 
 def cases(lab: Lab, directory: Path, stand_in: Path) -> list[Case]:
-    """Everything that a job that ended well, or did not ask for failover, can meet."""
+    """What a job that ended well, or did not ask for failover, can meet; first the GPU job that ended well."""
     tagged = captured(lab, directory, 0, "--comment=[slurm_ft]", "--gres=gpu:1")
     plain = captured(lab, directory, 1)
     own = {"SLURM_FT_BIN": str(stand_in)}
@@ -103,10 +103,10 @@ def cases(lab: Lab, directory: Path, stand_in: Path) -> list[Case]:
         return spawn_ms(str(hook["prolog"]), prolog)
 
     return [
-        Case("node_prolog: GPU job", hook["prolog"], prolog),
-        Case("node_prolog: job without GPUs", hook["prolog"], {**plain["prolog"], **own}),
         Case("node_epilog: GPU job, 0:0", hook["epilog"], {**tagged["epilog"], **own}, started),
         Case("node_epilog: job without GPUs", hook["epilog"], {**plain["epilog"], **own}),
+        Case("node_prolog: GPU job", hook["prolog"], prolog),
+        Case("node_prolog: job without GPUs", hook["prolog"], {**plain["prolog"], **own}),
         Case("slurmctld_prolog: first start", hook["prolog_slurmctld"], {**tagged["prolog_slurmctld"], **own}),
         Case("slurmctld_epilog: no tag, 1:0", hook["epilog_slurmctld"], {**plain["epilog_slurmctld"], **own}),
         Case("slurmctld_epilog: tag, 0:0", hook["epilog_slurmctld"], {**tagged["epilog_slurmctld"], **own}),
@@ -131,19 +131,20 @@ def measure(case: Case, stand_in: Path, runs: int) -> Times:
     return times
 
 
-def kernel_log_bytes() -> int:
-    return len(subprocess.run(["/usr/bin/dmesg"], capture_output=True, check=True).stdout)
+def kernel_log_kib() -> int:
+    """How much text the kernel log holds."""
+    return len(subprocess.run(["/usr/bin/dmesg"], capture_output=True, check=True).stdout) // 1024
 
 
 def fill_kernel_log(lab: Lab) -> None:
     """Write ordinary lines until the ring buffer drops its oldest ones."""
-    before, after = -1, kernel_log_bytes()
-    while after > before + 1000:
+    before, after = -1, kernel_log_kib()
+    while after > before:
         before = after
         for number in range(100):
             lab.inject(f"slurm_ft: bench/epilog.py fills the kernel log, as a long uptime would: line {number}", 6)
             time.sleep(PAUSE_S)
-        after = kernel_log_bytes()
+        after = kernel_log_kib()
 
 
 def p95(values: Sequence[float]) -> float:
@@ -161,15 +162,12 @@ def results(lab: Lab, directory: Path, runs: int) -> list[list[str]]:
     stand_in = directory / "slurm-ft"
     stand_in.write_text(f"#!/bin/sh\n: >{stand_in.with_suffix('.called')}\n")
     stand_in.chmod(0o755)
-    every = cases(lab, directory, stand_in)
-    rows = [row(case.name, measure(case, stand_in, runs)) for case in every]
-    (full,) = (case for case in every if case.name.startswith("node_epilog: GPU"))
-    size = kernel_log_bytes()
+    gpu_job, *others = cases(lab, directory, stand_in)  # that one first: node_prolog fills the kernel log with markers
+    found = row(f"{gpu_job.name}, kernel log {kernel_log_kib()} KiB", measure(gpu_job, stand_in, runs))
+    rows = [row(case.name, measure(case, stand_in, runs)) for case in others]
     fill_kernel_log(lab)
-    name = f"{full.name}, full kernel log"
-    rows.insert(3, row(name, measure(full, stand_in, runs)))
-    print(f"Kernel log: {size / 1024:.0f} KiB of text as found, {kernel_log_bytes() / 1024:.0f} KiB when full.")
-    return rows
+    full = row(f"{gpu_job.name}, kernel log full, {kernel_log_kib()} KiB", measure(gpu_job, stand_in, runs))
+    return [found, full, *rows]
 
 
 def run(runs: int) -> None:
