@@ -19,7 +19,7 @@ from slurm_ft.failover import actions, comment_tag, ledger
 from slurm_ft.failover.actions import Done
 from slurm_ft.failover.policy import decide, spent
 from slurm_ft.log import open_log
-from slurm_ft.model import Action, Decision, JobKey, Ledger
+from slurm_ft.model import Action, Decision, JobEnd, JobKey, Ledger
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord, Slurm
@@ -50,7 +50,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     history = ledger.record(before, gathered.end, decision)
     _record(hook, history, "decided", {**_as_json(decision), "mode": config.mode.value})
     if config.mode is Mode.ACT:
-        done = _act(hook, decision, history)
+        done = _act(hook, gathered.end, decision, history)
         _record(hook, history, "done", {"steps": done.steps, "failed": done.failed})
     _erase_notes(hook, gathered)
     return 0
@@ -66,18 +66,19 @@ def _count_in_comment(job: JobRecord) -> int:
     return tag.count if tag else 0
 
 
-def _act(hook: Hook, decision: Decision, history: Ledger) -> Done:
+def _act(hook: Hook, end: JobEnd, decision: Decision, history: Ledger) -> Done:
     done = actions.apply(hook.slurm, hook.key, decision, history)
     if decision.action in (Action.REQUEUE, Action.RECORD):
-        detach(partial(_release, hook))
+        surviving = set(end.node_names) - set(decision.exclude)
+        detach(partial(_release, hook, actions.REUSE_DELAY if surviving else 0.0))
     return done
 
 
-def _release(hook: Hook) -> None:
+def _release(hook: Hook, delay: float) -> None:
     """Runs detached, after the hook has returned; its log is opened anew, since it keeps no descriptor."""
     log = open_log(hook.config, NAME)
     try:
-        log.info("job %s: %s", hook.key.address, actions.release(hook.slurm, hook.key, RELEASE_TIMEOUT))
+        log.info("job %s: %s", hook.key.address, actions.release(hook.slurm, hook.key, RELEASE_TIMEOUT, delay))
     except SlurmCommandError as error:
         log.warning("job %s: its begin time stays, it starts two minutes later: %s", hook.key.address, error)
 

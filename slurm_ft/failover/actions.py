@@ -16,6 +16,7 @@ from slurm_ft.slurm.protocol import JobUpdate, NodeRecord, Slurm
 
 RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
 RELEASE_POLL_MAX = 1.0
+REUSE_DELAY = 3.0  # seconds between an attempt's end and the next one on one of the same nodes; see `release`
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +143,24 @@ def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {key.address}", "failed in part", "; ".join(done.failed))
 
 
-def release(slurm: Slurm, key: JobKey, timeout: float, now: Callable[[], float] = time.monotonic) -> str:
+def release(slurm: Slurm, key: JobKey, timeout: float, delay: float = 0.0) -> str:
     """Remove the wait of 121 s that Slurm gives a requeued job, as soon as it has left COMPLETING.
 
     Set earlier, the begin time is overwritten on 25.11 and 26.05 (measured). Returns what happened. If this never runs,
     the job starts two minutes later all the same.
+
+    The wait has a purpose: slurmd refuses a job whose credential was made in the same second in which it revoked the
+    last one ("Job credential revoked", and the job ends FAILED; measured on 22.05, source of all releases), and 22.05
+    forgets a revoked one only every two seconds, until when it skips the Prolog. So a job that may return to one of its
+    nodes waits for `delay` = REUSE_DELAY seconds; one whose nodes are all excluded need not.
     """
-    deadline, pause = now() + timeout, RELEASE_POLL
+    now = time.monotonic
+    earliest, deadline, pause = now() + delay, now() + timeout, RELEASE_POLL
     while now() < deadline:
         job = slurm.job(key.address)
         if job is None or job.state not in ("COMPLETING", "PENDING"):
             return f"nothing to release: {job.state if job else 'gone'}"
-        if job.state == "PENDING":
+        if job.state == "PENDING" and now() >= earliest:
             slurm.update_job(key.address, JobUpdate(start_now=True))
             return "released"
         time.sleep(pause)

@@ -1,6 +1,12 @@
-"""What the node Prolog noted about an attempt: `<run dir>/attempts/<node>.<job id>`, written by prolog/node_prolog.
+"""What the shell hooks noted about an attempt on this node, in the run directory.
 
-Three lines: the marker it left in the kernel log (empty if it could not), the boot id, and the uptime in seconds.
+`attempts/NODE.JOBID`, written by prolog/node_prolog: the marker it left in the kernel log (empty if it could not), the
+boot id, and the uptime in seconds.
+
+`ended/NODE.SLOT`, written by epilog/node_epilog (SLOT = job id modulo 1024): the job id, the same three lines, and the
+uptime at the end. Slurm may skip the Prolog when a requeued job returns to a node within its cred_expire (120 s):
+slurmd takes the job for one whose Prolog has run (22.05 source; measured). The attempt then begins where the last one
+ended.
 """
 
 from __future__ import annotations
@@ -12,15 +18,17 @@ from pathlib import Path
 
 RUN_DIR_VARIABLE = "SLURM_FT_RUN_DIR"
 DEFAULT_RUN_DIR = Path("/run/slurm_ft")
+SLOTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """Where the attempt begins; all None when no Prolog ran."""
+    """Where the attempt begins; all None when no Prolog ran. Uptimes are seconds since boot."""
 
     marker: str | None = None
     boot_id: str | None = None
-    uptime: float | None = None
+    uptime: float | None = None  # when the marker was written
+    since: float | None = None  # the attempt begins only here, after an earlier one behind the same marker
 
 
 def run_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -29,10 +37,26 @@ def run_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read(directory: Path, node: str, raw_id: int) -> AttemptStart:
-    """What the Prolog wrote for this job on this node. Never raises: an unreadable note is none."""
+    """What the hooks wrote for this job on this node. Never raises: an unreadable note is none."""
+    noted = _lines(directory / "attempts" / f"{node}.{raw_id}", 3)
+    if noted:
+        return _start(noted, None)
+    job, *noted = _lines(directory / "ended" / f"{node}.{raw_id % SLOTS}", 5) or [""]
+    return _start(noted[:3], noted[3]) if job == str(raw_id) else AttemptStart()
+
+
+def _start(noted: list[str], since: str | None) -> AttemptStart:
+    marker, boot_id, uptime = noted
     try:
-        lines = (directory / "attempts" / f"{node}.{raw_id}").read_text(encoding="utf-8").splitlines()
-        marker, boot_id, uptime = lines[:3]
-        return AttemptStart(marker or None, boot_id or None, float(uptime))
-    except (OSError, ValueError):
+        return AttemptStart(marker or None, boot_id or None, float(uptime), None if since is None else float(since))
+    except ValueError:
         return AttemptStart()
+
+
+def _lines(path: Path, count: int) -> list[str]:
+    """Exactly `count` lines, or none."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return lines if len(lines) == count else []

@@ -49,7 +49,12 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
         environ.get(environment.GPUS, ""), configured=config.gpu_inventory.get(node, ()), cache=directory / "gpus"
     )
     window = Window(
-        marker=start.marker, start=start.uptime, end=None, grace=config.kernel_log_grace, boot_id=start.boot_id
+        marker=start.marker,
+        start=start.uptime,
+        end=None,
+        grace=config.kernel_log_grace,
+        boot_id=start.boot_id,
+        since=start.since,
     )
     return (read_kernel_log(config.kernel_log, window, gpus),)
 

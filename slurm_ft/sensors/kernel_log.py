@@ -37,6 +37,7 @@ class Window:
     newline in one write: the kernel shows an open line to no reader.
     `start` is the uptime when the marker was written, `end` the uptime when the attempt ended; the driver may still
     report up to `grace` seconds later. `boot_id` is that of the start. None: not known.
+    `since` is the uptime from which on lines count, if an earlier attempt of the job ran behind the same marker.
     """
 
     marker: str | None
@@ -44,6 +45,7 @@ class Window:
     end: float | None
     grace: float
     boot_id: str | None
+    since: float | None = None
 
 
 @dataclass(slots=True)
@@ -65,12 +67,13 @@ class _Reading:
 
     def covers(self, at: float) -> bool:
         """Whether a record of that time is inside the window. After the marker only the end bounds it."""
-        start, end = self.window.start, self.window.end
+        start, end, since = self.window.start, self.window.end, self.window.since
         if self.marker_at is None:
-            return start is not None and at >= start and (end is None or at <= end + self.window.grace)
-        # The marker shows how far the print clock has drifted from the uptime that `start` and `end` were read from.
+            first = start if since is None else since
+            return first is not None and at >= first and (end is None or at <= end + self.window.grace)
+        # The marker shows how far the print clock has drifted from the uptimes of the window.
         drift = 0.0 if start is None else self.marker_at - start
-        return end is None or at <= end + drift + self.window.grace
+        return (since is None or at >= since + drift) and (end is None or at <= end + drift + self.window.grace)
 
     def keep(self, event: Event) -> None:
         """Keep the first MAX_REPEATS - 1 of each code on each device, and the newest."""

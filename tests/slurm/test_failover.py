@@ -27,15 +27,15 @@ def healthy(lab: Lab) -> Iterator[None]:
     # A cancelled job's epilog may still drain its node: only when all have ended is the last word spoken.
     lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
     for node in lab.nodes:
+        lab.run("scontrol", "update", f"NodeName={node}", "Comment=")
         if lab.node(node)[0].startswith(("drain", "down")):
             lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         lab.wait_for(partial(idle, lab, node), 60, f"node {node} being idle")
 
 
 def idle(lab: Lab, node: str) -> bool:
-    """Slurm 22.05 may show a node `mixed` after its last job, until something about the node changes: so change it."""
-    lab.run("scontrol", "update", f"NodeName={node}", "Comment=")
-    return lab.node(node)[0] == "idle"
+    """Asked of scontrol: sinfo 22.05 may show a node `mixed` after its last job, until something about it changes."""
+    return " State=IDLE " in lab.run("scontrol", "-o", "show", "node", node)
 
 
 def test_a_lost_gpu_drains_its_node_and_the_same_job_completes_elsewhere(lab: Lab) -> None:
@@ -77,24 +77,6 @@ def test_a_users_error_is_not_retried_and_drains_nothing(lab: Lab) -> None:
     shown = status(lab, job)
     assert (shown.state, shown.cause) == (JobState.INTERNAL_ERROR, "exit1:0")
     assert [entry["rule"] for entry in decisions(lab, job)] == ["no_hardware_signal"]
-
-
-def test_faults_on_every_attempt_end_after_exactly_three_requeues(lab: Lab) -> None:
-    job = submit(lab, *OPTED_IN, "--exclude=n3")
-    for restart in range(4):
-        bad = lose_gpu(lab, job, restart)
-        if restart < 3:
-            # Repair the node at once: the excluded ones must not run out before the limit is reached.
-            lab.wait_for(lambda restart=restart: lab.job(job)["restarts"] == str(restart + 1), 20, "the requeue")
-            lab.wait_node(bad, "drained")
-            lab.run("scontrol", "update", f"NodeName={bad}", "State=RESUME")
-            lab.run("scontrol", "update", f"JobId={job}", "ExcNodeList=n3")
-    done = lab.wait_job(job, *ENDED)
-    assert (done["state"], done["restarts"]) == ("FAILED", "3")
-    assert "n=3/3" in done["comment"]
-    shown = status(lab, job)
-    assert (shown.state, shown.cause, shown.failovers.count) == (JobState.MAX_RETRIES_EXCEEDED, "xid79", 3)
-    assert [entry["action"] for entry in decisions(lab, job)] == ["requeue"] * 3 + ["none"]
 
 
 def test_a_job_may_ask_for_a_lower_limit(lab: Lab) -> None:

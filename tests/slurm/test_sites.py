@@ -86,6 +86,34 @@ def test_the_controller_hooks_work_as_an_unprivileged_slurmuser() -> None:
         assert lab.wait_job(job, *ENDED)["exc_nodes"] == bad
 
 
+def test_faults_on_every_attempt_end_after_exactly_three_requeues() -> None:
+    with Lab(LabSpec(nodes=5)) as lab:
+        job = submit(lab, *OPTED_IN)
+        bad = [lose_gpu(lab, job, restart) for restart in range(4)]
+        done = lab.wait_job(job, *ENDED)
+        assert (done["state"], done["restarts"]) == ("FAILED", "3")
+        assert len(set(bad)) == 4
+        assert done["comment"] == f"[slurm_ft n=3/3 ex={','.join(bad[:3])} cause=xid79]"
+        shown = status(lab, job)
+        assert (shown.state, shown.cause, shown.failovers.count) == (JobState.MAX_RETRIES_EXCEEDED, "xid79", 3)
+        assert [entry["action"] for entry in decisions(lab, job)] == ["requeue"] * 3 + ["none"]
+
+
+def test_a_job_that_returns_to_a_surviving_node_is_judged_there_again() -> None:
+    """The second attempt shares a node with the first, soon after it, where slurmd still holds its old credential."""
+    with Lab(LabSpec(nodes=3)) as lab:
+        job = submit(lab, *OPTED_IN, "--nodes=2")
+        first = running(lab, job, 0)
+        second = next(node for node in ("n1", "n2") if node != first)
+        lab.inject_xid(second, 0, 79, FELL_OFF)
+        end(lab, job, 0, 1)
+        assert running(lab, job, 1) == first
+        lab.inject_xid(first, 0, 79, FELL_OFF)
+        end(lab, job, 1, 1)
+        lab.wait_for(lambda: len(decisions(lab, job)) == 2, 30, "the second decision")
+        assert [entry["exclude"] for entry in decisions(lab, job)] == [[second], [first]]
+
+
 def test_two_labs_do_not_see_each_others_faults() -> None:
     with Lab(LabSpec(nodes=1)) as one, Lab(LabSpec(nodes=1)) as other:
         job = submit(one, *OPTED_IN)
