@@ -15,7 +15,7 @@ from slurm_ft.lab.errors import LabError, LabTimeoutError
 from slurm_ft.lab.processes import MARKER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from slurm_ft.lab.spec import LabSpec, Layout
 
@@ -104,13 +104,19 @@ class LabClient:
         self,
         script: str | Path,
         *args: str,
+        arguments: Sequence[str] = (),
         user: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> int:
-        """Submit as the ordinary user (or `user`); returns the job id. A `str` is the script itself, not its path."""
+        """Submit as the ordinary user (or `user`); returns the job id. A `str` is the script itself, not its path.
+
+        `args` are options of sbatch, `arguments` those of a script that is given by its path.
+        """
         user = user or self.spec.user
         if isinstance(script, Path):
-            answer = self.run("sbatch", "--parsable", *args, str(self._readable(script, user)), user=user, env=env)
+            answer = self.run(
+                "sbatch", "--parsable", *args, str(self._readable(script, user)), *arguments, user=user, env=env
+            )
         else:
             answer = self.run("sbatch", "--parsable", *args, user=user, env=env, stdin=script)
         return int(answer.split(";")[0])

@@ -97,6 +97,15 @@ class Lab(LabClient):
             directory.remove(self.base)
         self._present = False
 
+    @property
+    def command(self) -> Path:
+        """The `slurm-ft` that the lab's hooks call; every account of the lab can start it."""
+        return directory.command(self.layout)
+
+    def leftovers(self) -> list[str]:
+        """The names of the lab's processes that are still there, also those its jobs started."""
+        return [process.name for process in self._members()]
+
     def start_node(self, name: str) -> None:
         """Start the slurmd of one node."""
         conf = str(self.slurm_conf)

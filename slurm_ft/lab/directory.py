@@ -113,18 +113,19 @@ def _devices(directory: Path, count: int) -> None:
 
 
 def _hook_wrappers(spec: LabSpec, layout: Layout) -> None:
-    command = _command(layout)
+    _write_command(layout)
     for name, (_, file) in HOOKS.items():
         script = spec.hooks[name] if name in spec.hooks else resource(file)
         if script is not None:
-            text = texts.hook_wrapper_text(layout, command, script.absolute())
+            text = texts.hook_wrapper_text(layout, command(layout), script.absolute())
             _write(texts.hook_wrapper(layout, name), text, 0o755)
 
 
-def _command(layout: Layout) -> Path:
-    """The `slurm-ft` that the hooks call."""
-    if (installed := installed_command()) is not None:
-        return installed
-    script = layout.etc / "slurm-ft"
-    _write(script, command_script(checkout_root() or Path()), 0o755)
-    return script
+def command(layout: Layout) -> Path:
+    """The `slurm-ft` that the hooks call: the installed one, or a script that runs this source tree."""
+    return installed_command() or layout.etc / "slurm-ft"
+
+
+def _write_command(layout: Layout) -> None:
+    if installed_command() is None:
+        _write(command(layout), command_script(checkout_root() or Path()), 0o755)
