@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from slurm_ft.errors import SlurmCommandError
+from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.failover import comment_tag, ledger, node_record
 from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
@@ -90,7 +90,7 @@ def _run(steps: Sequence[Step]) -> Done:
         try:
             step.act()
             done.append(step.name)
-        except SlurmCommandError as error:
+        except SlurmFtError as error:
             failed.append(f"{step.name}: {error}")
             if step.vital:
                 break
@@ -137,7 +137,8 @@ def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
         JobUpdate(admin_comment=update.admin_comment),
         JobUpdate(comment=update.comment),
     )
-    done = _run([Step(repr(part), partial(slurm.update_job, key.address, part)) for part in parts])
+    wanted = [part for part in parts if part != JobUpdate()]  # Slurm refuses an update that changes nothing
+    done = _run([Step(repr(part), partial(slurm.update_job, key.address, part)) for part in wanted])
     if done.failed:
         raise SlurmCommandError(f"update {key.address}", "failed in part", "; ".join(done.failed))
 
@@ -146,16 +147,29 @@ def release(slurm: Slurm, key: JobKey, timeout: float, now: Callable[[], float] 
     """Remove the wait of 121 s that Slurm gives a requeued job, as soon as it has left COMPLETING.
 
     Set earlier, the begin time is overwritten on 25.11 and 26.05 (measured). Returns what happened. If this never runs,
-    the job starts two minutes later all the same.
+    the job starts two minutes later all the same. Raises SlurmCommandError when Slurm does not answer until the end.
     """
     deadline, pause = now() + timeout, RELEASE_POLL
-    while now() < deadline:
-        job = slurm.job(key.address)
-        if job is None or job.state not in ("COMPLETING", "PENDING"):
-            return f"nothing to release: {job.state if job else 'gone'}"
-        if job.state == "PENDING":
-            slurm.update_job(key.address, JobUpdate(start_now=True))
-            return "released"
+    while True:
+        late = now() >= deadline
+        try:
+            outcome = _release_if_pending(slurm, key)
+        except SlurmCommandError:  # a busy controller is asked again
+            if late:
+                raise
+            outcome = ""
+        if outcome or late:
+            return outcome or f"still COMPLETING after {timeout:g} s"
         time.sleep(pause)
         pause = min(pause * 1.5, RELEASE_POLL_MAX)
-    return f"still COMPLETING after {timeout:g} s"
+
+
+def _release_if_pending(slurm: Slurm, key: JobKey) -> str:
+    """Returns what happened; nothing while the job is COMPLETING."""
+    job = slurm.job(key.address)
+    if job is None or job.state not in ("COMPLETING", "PENDING"):
+        return f"nothing to release: {job.state if job else 'gone'}"
+    if job.state == "COMPLETING":
+        return ""
+    slurm.update_job(key.address, JobUpdate(start_now=True))
+    return "released"
