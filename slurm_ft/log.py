@@ -16,6 +16,8 @@ def open_log(config: Config, name: str) -> logging.Logger:
     logger = logging.getLogger(name)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    for old in logger.handlers:
+        old.close()
     logger.handlers = [_handler(config.log_file)]
     return logger
 
