@@ -128,9 +128,7 @@ class TestApply:
         assert "gone" in actions.apply(slurm, KEY, requeue, history).failed[0]
         assert slurm.changes == []
 
-    def test_a_refused_requeue_changes_nothing_else(
-        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
-    ) -> None:
+    def test_a_refused_requeue_changes_nothing_else(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
         slurm.refused.add("requeue")
         done = actions.apply(slurm, KEY, requeue, history)
         assert [call[0] for call in slurm.changes] == ["requeue"]

@@ -147,9 +147,7 @@ class TestGather:
         assert (gathered.end.down_nodes, gathered.nodes) == ((), ())
 
     @pytest.mark.parametrize(("requeue", "batch"), [(False, True), (True, False)])
-    def test_what_slurm_will_not_requeue_is_not_requeueable(
-        self, slurm: FakeSlurm, requeue: bool, batch: bool
-    ) -> None:
+    def test_what_slurm_will_not_requeue_is_not_requeueable(self, slurm: FakeSlurm, requeue: bool, batch: bool) -> None:
         slurm.set_job("12", requeue=requeue, batch=batch)
         gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
         assert gathered is not None
