@@ -291,24 +291,25 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-class SaveOnTerm:
-    """Notes the first SIGTERM: Slurm's warning before the time limit or a preemption. A second one ends the process.
+class SlurmSignals:
+    """Slurm's signals, noted until the step is done.
 
-    Training goes on after the extra checkpoint: Slurm then ends the job itself, and its state says why.
+    SIGUSR1 is what the batch script asks for ahead of the time limit: save once more and go on, so that the job's state
+    says TIMEOUT in the end. SIGTERM comes with a preemption, a requeue or a cancellation: save and leave the node.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self._noted: set[int] = set()
+        signal.signal(signal.SIGUSR1, self._note)
         signal.signal(signal.SIGTERM, self._note)
 
-    def _note(self, _number: int, _frame: object) -> None:
-        self.asked = True
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def _note(self, number: int, _frame: object) -> None:
+        self._noted.add(number)
 
-    def take(self) -> bool:
-        """Return True once after the signal."""
-        asked, self.asked = self.asked, False
-        return asked
+    def take(self) -> set[int]:
+        """Return the signals that came since the last call."""
+        noted, self._noted = self._noted, set()
+        return noted
 
 
 def say(text: str) -> None:
@@ -316,20 +317,26 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run(training: Training, arguments: argparse.Namespace, faults: Faults, *, leader: bool) -> None:
-    """Train up to `--steps`. Only the leader (rank 0) saves and prints: replicas that start alike stay alike."""
-    term = SaveOnTerm()
+def run(training: Training, arguments: argparse.Namespace, faults: Faults, *, leader: bool) -> int:
+    """Train up to `--steps` and return the exit code.
+
+    Only the leader (rank 0) saves and prints: replicas that start alike stay alike.
+    """
+    signals = SlurmSignals()
     while training.step < arguments.steps:
         faults.check(training.step + 1)
         training.advance()
-        last, warned = training.step == arguments.steps, term.take()
+        told, last = signals.take(), training.step == arguments.steps
         if leader and (training.step % arguments.log_every == 0 or last):
             say(f"step {training.step}/{arguments.steps} loss {training.loss:.4f}")
-        if leader and (training.step % arguments.save_every == 0 or last or warned):
+        if leader and (training.step % arguments.save_every == 0 or last or told):
             save(training.state(), arguments.output_dir, arguments.keep)
-        if leader and warned:
-            say(f"SIGTERM: saved step {training.step}")
+        if leader and told:
+            say(f"told to save: step {training.step} saved")
+        if signal.SIGTERM in told and not last:
+            return 128 + signal.SIGTERM
         time.sleep(arguments.step_seconds)
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -350,10 +357,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     node = environ.get("SLURMD_NODENAME", socket.gethostname())
     attempt = int(environ.get("SLURM_RESTART_COUNT", "0"))
     faults = Faults(arguments.fail_at, arguments.fail_as, arguments.fault_file, node, attempt)
-    run(training, arguments, faults, leader=leader)
-    if leader:
+    code = run(training, arguments, faults, leader=leader)
+    if leader and code == 0:
         say(f"training complete: {training.step} steps, final loss {training.loss:.4f}")
-    return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -130,14 +130,16 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """A hardware verdict that a node left for the controller, in its drain Reason or in its Comment.
+    """What a node left for the controller, in its drain Reason or in its Comment.
 
-    `at` is the node's wall clock in unix seconds when it judged; `text` is the evidence line, shortened.
+    A node may need a reset whoever is to blame, so a drained one need not be `hardware`. `at` is the node's wall clock
+    in unix seconds when it judged; `text` is the evidence line, shortened.
     """
 
     node: str
     raw_id: int
     attempt: int
+    domain: Domain
     cause: str
     pci: str | None
     at: float

@@ -13,16 +13,22 @@ them would send their owners back to step 0 after every fault.
 from __future__ import annotations
 
 import errno
+import io
+import os
 import stat
 import struct
 import zipfile
 import zlib
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from slurm_ft.checkpoints.finding import VALID, Condition, Finding, UnreadableCheckpointError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from _typeshed import WriteableBuffer
 
 # A pickle of protocol 2 holding torch's magic number 0x1950a86a20f9469cfc6c (torch/serialization.py, `_legacy_save`).
 LEGACY_MAGIC = bytes.fromhex("80 02 8a 0a 6c fc 9c 46 f9 20 6a a8 50 19")
@@ -44,6 +50,31 @@ DAMAGE = (
 IMPOSSIBLE_SEEK = (errno.EINVAL, errno.EOVERFLOW)
 
 
+class WatchedFile(io.FileIO):
+    """A file that remembers its first storage error, because `zipfile` reports some of them as a bad archive."""
+
+    failed: OSError | None = None
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        """Read as FileIO does."""
+        with self._watch():
+            return super().readinto(buffer)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Seek as FileIO does."""
+        with self._watch():
+            return super().seek(offset, whence)
+
+    @contextmanager
+    def _watch(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in IMPOSSIBLE_SEEK:
+                self.failed = self.failed or error
+            raise
+
+
 def check_torch_file(path: Path) -> Finding:
     """Judge one file. Raises UnreadableCheckpointError when the storage does not answer."""
     try:
@@ -52,14 +83,19 @@ def check_torch_file(path: Path) -> Finding:
             return Finding(Condition.REFUSED, "not a regular file")
         if status.st_size == 0:
             return Finding(Condition.INCOMPLETE, "empty file")
-        with path.open("rb") as file:
-            return _check_content(file)
+        return _check_opened(path)
     except FileNotFoundError:
         return Finding(Condition.INCOMPLETE, "it vanished during the check")
     except OSError as error:
-        if error.errno in IMPOSSIBLE_SEEK:
-            return Finding(Condition.CORRUPT, "its archive directory points outside the file")
         raise UnreadableCheckpointError(path, error) from error
+
+
+def _check_opened(path: Path) -> Finding:
+    with WatchedFile(path) as raw, io.BufferedReader(raw) as file:
+        finding = _check_content(file)
+        if raw.failed:
+            raise raw.failed
+        return finding
 
 
 def _check_content(file: IO[bytes]) -> Finding:
@@ -79,6 +115,10 @@ def _check_archive(file: IO[bytes]) -> Finding:
         if "not a zip file" in str(error):
             return Finding(Condition.INCOMPLETE, "truncated: the archive has no end record")
         return Finding(Condition.CORRUPT, f"damaged archive: {error}")
+    except OSError as error:
+        if error.errno not in IMPOSSIBLE_SEEK:
+            raise
+        return Finding(Condition.CORRUPT, "damaged archive: it points outside the file")
     except DAMAGE as error:
         return Finding(Condition.CORRUPT, f"damaged archive: {error or type(error).__name__}")
 

@@ -1,6 +1,6 @@
-"""How a node's hardware verdict travels to the controller: as text in the node's drain Reason, one record per job.
+"""How a node's verdict travels to the controller: as text in the node's drain Reason, one record per job.
 
-    slurm_ft: xid79 gpu 0000:3b:00 job 123.0 at 1764429940.123: NVRM: Xid (PCI:0000:3b:00): 79, … || xid48 gpu …
+    slurm_ft: hardware xid79 gpu 0000:3b:00 job 123.0 at 1764429940.123: NVRM: Xid (PCI:0000:3b:00): 79, …
 
 `job 123.0` is SLURM_JOB_ID and restart count. An operator reads it in sinfo, the controller parses it. A node that an
 admin has drained keeps the admin's Reason; the record then stands in the node's Comment, behind what is there.
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 
-from slurm_ft.model import NodeVerdict
+from slurm_ft.model import Domain, NodeVerdict
 
 PREFIX = "slurm_ft: "
 SEPARATOR = " || "
 TEXT_LIMIT = 120
 RECORDS_KEPT = 8  # several jobs on one shared node may each leave one
 _RECORD = re.compile(
-    r"(?P<cause>[a-z0-9_:]+) gpu (?P<pci>[0-9a-f:]+|-) job (?P<job>\d+)\.(?P<attempt>\d+) at (?P<at>\d+(?:\.\d+)?): "
-    r"(?P<text>.*)"
+    r"(?P<domain>hardware|application|unknown) (?P<cause>[a-z0-9_:]+) gpu (?P<pci>[0-9a-f:]+|-) "
+    r"job (?P<job>\d+)\.(?P<attempt>\d+) at (?P<at>\d+(?:\.\d+)?): (?P<text>.*)"
 )
 
 
@@ -62,7 +62,8 @@ def _join(foreign: str, records: list[str]) -> str:
 
 def _record(verdict: NodeVerdict) -> str:
     job = f"{verdict.raw_id}.{verdict.attempt}"
-    return f"{verdict.cause} gpu {verdict.pci or '-'} job {job} at {verdict.at:.3f}: {_one_line(verdict.text)}"
+    what = f"{verdict.domain.value} {verdict.cause} gpu {verdict.pci or '-'}"
+    return f"{what} job {job} at {verdict.at:.3f}: {_one_line(verdict.text)}"
 
 
 def _one_line(text: str) -> str:
@@ -76,6 +77,7 @@ def _verdict(match: re.Match[str], node: str) -> NodeVerdict:
         node=node,
         raw_id=int(match["job"]),
         attempt=int(match["attempt"]),
+        domain=Domain(match["domain"]),
         cause=match["cause"],
         pci=None if match["pci"] == "-" else match["pci"],
         at=float(match["at"]),

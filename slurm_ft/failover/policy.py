@@ -51,7 +51,7 @@ class Case:
 def decide(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Decision:
     """Decide about one ended attempt.
 
-    `verdicts` are the hardware verdicts that the job's nodes left; those of other jobs or attempts are ignored.
+    `verdicts` are what the job's nodes left; only hardware verdicts on this very attempt count.
     `count` is the number of failovers already spent: the greatest of what comment, ledger and journal say.
     """
     case = _case(end, verdicts, count)
@@ -78,7 +78,9 @@ def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:
 
 
 def _is_of(verdict: NodeVerdict, end: JobEnd) -> bool:
-    return verdict.raw_id == end.key.raw_id and verdict.attempt == end.key.attempt and verdict.node in end.node_names
+    hardware = verdict.domain is Domain.HARDWARE
+    same_attempt = (verdict.raw_id, verdict.attempt) == (end.key.raw_id, end.key.attempt)
+    return hardware and same_attempt and verdict.node in end.node_names
 
 
 def _not_opted_in(case: Case) -> Decision | None:

@@ -165,7 +165,13 @@ class LabClient:
 
     def wait_node(self, name: str, *states: str, timeout_s: float = 60.0) -> tuple[str, str, str]:
         """Wait until the node is in one of the states (e.g. `idle`, `drained`)."""
-        self.wait_for(lambda: self.node(name)[0] in states, timeout_s, f"node {name} being {' or '.join(states)}")
+        try:
+            self.wait_for(lambda: self.node(name)[0] in states, timeout_s)
+        except LabTimeoutError as error:
+            wanted = " or ".join(states)
+            raise LabTimeoutError(
+                f"node {name} is not {wanted} after {timeout_s:g} s: {self.node(name)}", self._advice()
+            ) from error
         return self.node(name)
 
     def pci(self, node: str, gpu: int) -> str:

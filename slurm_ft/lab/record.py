@@ -76,15 +76,15 @@ def read_record(base: Path) -> Record:
 
 
 def known_bases() -> list[Path]:
-    """Directories of all labs on this machine, oldest first. Pointers to removed directories are dropped."""
-    if not REGISTRY.is_dir():
-        return []
-    pointers = sorted(REGISTRY.iterdir(), key=lambda pointer: pointer.lstat().st_mtime)
-    for pointer in pointers:
-        if not (pointer / "lab.json").exists():
-            with suppress(OSError):
+    """Directories of all labs on this machine. Pointers to removed directories are dropped."""
+    bases: list[Path] = []
+    for pointer in sorted(REGISTRY.glob("*")):
+        with suppress(OSError):  # another process may end the lab meanwhile
+            if (pointer / "lab.json").exists():
+                bases.append(pointer.readlink())
+            else:
                 pointer.unlink()
-    return [pointer.readlink() for pointer in pointers if pointer.exists()]
+    return bases
 
 
 def forget(layout: Layout) -> None:

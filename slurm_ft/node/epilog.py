@@ -28,7 +28,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     evidence = observe(environ, config, key, node)
     verdict = classify(evidence, environment.exit_status(environ))
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
-    if verdict.domain is not Domain.HARDWARE:
+    if verdict.domain is not Domain.HARDWARE and verdict.node_action is NodeAction.NONE:
         return 0
     action = verdict.node_action if config.mode is Mode.ACT else NodeAction.NONE
     try:
@@ -60,6 +60,7 @@ def _note(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
         node=node,
         raw_id=key.raw_id,
         attempt=key.attempt,
+        domain=verdict.domain,
         cause=verdict.cause,
         pci=event.pci if event else None,
         at=time.time(),

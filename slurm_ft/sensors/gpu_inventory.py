@@ -55,6 +55,8 @@ def parse_indices(text: str) -> frozenset[int] | None:
         low, dash, high = part.strip().partition("-")
         if not _is_index(low) or (dash and not _is_index(high)):
             return None
+        if int(high or low) < int(low):
+            return None
         indices.update(range(int(low), int(high or low) + 1))
     return frozenset(indices)
 

@@ -33,7 +33,8 @@ class Window:
 
     `marker` is the text that the node Prolog wrote into the log when the attempt started. Only it is exact: the
     kernel's print clock and the wall clock drift apart by minutes over weeks of uptime, so a time taken elsewhere
-    finds the wrong place in the log, and an earlier job's Xid would convict this one.
+    finds the wrong place in the log, and an earlier job's Xid would convict this one. It must be written with its
+    newline in one write: the kernel shows an open line to no reader.
     `start` is the uptime when the marker was written, `end` the uptime when the attempt ended; the driver may still
     report up to `grace` seconds later. `boot_id` is that of the start. None: not known.
     """
@@ -77,7 +78,7 @@ class _Reading:
         if key not in self.kept and len(self.kept) >= MAX_CAUSES:
             return
         same = self.kept.setdefault(key, [])
-        if same and _message(same[-1]) == _message(event):
+        if same and same[-1].source == event.source:
             return
         del same[MAX_REPEATS - 1 :]
         same.append(event)
@@ -178,7 +179,7 @@ def _take(reading: _Reading, raw: bytes, number: int) -> None:
     if may_be_marker and record.facility != 0 and record.message == marker:
         reading.begin(record.at)
     elif from_driver and reading.covers(record.at):
-        _take_event(reading, event_of(record, text, number))
+        _take_event(reading, event_of(record, record.message, number))
 
 
 def _take_event(reading: _Reading, event: Event | None) -> None:
@@ -186,10 +187,6 @@ def _take_event(reading: _Reading, event: Event | None) -> None:
     # NVSwitch, which serves all the GPUs of the node.
     if event is not None and (event.kind is EventKind.SXID or event.pci in reading.gpus):
         reading.keep(event)
-
-
-def _message(event: Event) -> str:
-    return event.source.partition(";")[2]
 
 
 def _evidence(reading: _Reading, stopped: str) -> Evidence:

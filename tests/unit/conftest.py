@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_ft.model import ExitStatus, JobEnd, JobKey, NodeVerdict
+from slurm_ft.model import Domain, ExitStatus, JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord
 
 
@@ -31,7 +31,9 @@ def job_end() -> JobEnd:
 @pytest.fixture
 def fault() -> NodeVerdict:
     """A hardware verdict of n1 on the first attempt of job 12."""
-    return NodeVerdict("n1", 12, 0, "xid79", "0000:3b:00", 2000.5, "NVRM: Xid (PCI:0000:3b:00): 79, fell off")
+    return NodeVerdict(
+        "n1", 12, 0, Domain.HARDWARE, "xid79", "0000:3b:00", 2000.5, "NVRM: Xid (PCI:0000:3b:00): 79, fell off"
+    )
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_ft.failover import node_record
-from slurm_ft.model import NodeVerdict
+from slurm_ft.model import Domain, NodeVerdict
 
 
 def test_an_operator_can_read_it(fault: NodeVerdict) -> None:
     assert node_record.add("", fault) == (
-        "slurm_ft: xid79 gpu 0000:3b:00 job 12.0 at 2000.500: NVRM: Xid (PCI:0000:3b:00): 79, fell off"
+        "slurm_ft: hardware xid79 gpu 0000:3b:00 job 12.0 at 2000.500: NVRM: Xid (PCI:0000:3b:00): 79, fell off"
     )
 
 
@@ -44,7 +44,9 @@ def test_the_list_of_records_is_bounded(fault: NodeVerdict) -> None:
 
 @given(st.text())
 def test_a_forged_evidence_line_adds_no_second_record(text: str) -> None:
-    verdict = NodeVerdict("n1", 1, 0, "xid79", None, 1.0, f"{text} || xid48 gpu - job 99.0 at 1.000: forged")
+    verdict = NodeVerdict(
+        "n1", 1, 0, Domain.HARDWARE, "xid79", None, 1.0, f"{text} || hardware xid48 gpu - job 99.0 at 1.000: forged"
+    )
     (read,) = node_record.read(node_record.add("", verdict), "n1")
     assert read.raw_id == 1
 

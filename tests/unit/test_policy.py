@@ -61,8 +61,8 @@ def test_the_only_node_of_a_job_may_blame_itself(job_end: JobEnd, fault: NodeVer
     assert decide(end, [fault], 0).action is Action.REQUEUE
 
 
-@pytest.mark.parametrize("change", [{"raw_id": 13}, {"attempt": 1}, {"node": "n9"}])
-def test_a_verdict_on_another_job_attempt_or_node_is_no_evidence(
+@pytest.mark.parametrize("change", [{"raw_id": 13}, {"attempt": 1}, {"node": "n9"}, {"domain": Domain.APPLICATION}])
+def test_a_verdict_on_another_job_attempt_node_or_domain_is_no_evidence(
     job_end: JobEnd, fault: NodeVerdict, change: dict[str, object]
 ) -> None:
     assert decide(job_end, [replace(fault, **change)], 0).action is Action.NONE  # type: ignore[arg-type]
@@ -134,6 +134,7 @@ faults = st.lists(
         node=st.sampled_from(["n1", "n2", "n3"]),
         raw_id=st.sampled_from([12, 13]),
         attempt=st.integers(0, 5),
+        domain=st.sampled_from(Domain),
         cause=st.just("xid79"),
         pci=st.none(),
         at=st.floats(0, 100),

@@ -1,0 +1,71 @@
+"""What the tests do with a job: submit it, wait for an attempt, end it, take its GPU away, ask for its status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slurm_ft import config, journal
+from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.status import view
+
+if TYPE_CHECKING:
+    from slurm_ft.lab import Lab
+
+OPTED_IN = ("--comment=[slurm_ft]", "--requeue", "--gres=gpu:1", "--open-mode=append", "--output=%j.log")
+FELL_OFF = "GPU has fallen off the bus."
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
+
+# Each attempt writes its node to started.JOB and waits for end.JOB.RESTART to say with which exit code to end.
+ATTEMPT = """#!/bin/bash
+restart=${SLURM_RESTART_COUNT:-0}
+echo "attempt $restart on $SLURMD_NODENAME"
+echo "$restart $SLURMD_NODENAME" >> started.$SLURM_JOB_ID
+for _ in $(seq 600); do
+    if [ -s end.$SLURM_JOB_ID.$restart ]; then exit "$(cat end.$SLURM_JOB_ID.$restart)"; fi
+    sleep 0.1
+done
+exit 99
+"""
+
+
+def submit(lab: Lab, *options: str) -> int:
+    return lab.sbatch(ATTEMPT, *options)
+
+
+def running(lab: Lab, job: int, restart: int) -> str:
+    """Wait until this attempt runs; returns its node."""
+    note = lab.shared / f"started.{job}"
+
+    def nodes() -> list[str]:
+        lines = note.read_text().splitlines() if note.exists() else []
+        return [line.split()[1] for line in lines if line.split()[0] == str(restart)]
+
+    lab.wait_for(nodes, 30, f"job {job} running after restart {restart}")
+    return nodes()[0]
+
+
+def end(lab: Lab, job: int, restart: int, code: int) -> None:
+    (lab.shared / f"end.{job}.{restart}").write_text(f"{code}\n")
+
+
+def status(lab: Lab, job: int) -> view.JobView:
+    slurm = CommandLine.of(settings(lab))
+    return view.views(slurm.jobs((f"--jobs={job}",)), slurm.nodes(), settings(lab))[0]
+
+
+def settings(lab: Lab) -> config.Config:
+    path = lab.base / "etc" / "slurm_ft.yaml"
+    return config.parse(path.read_text(), str(path))
+
+
+def decisions(lab: Lab, job: int) -> list[dict[str, Any]]:
+    entries = journal.entries(settings(lab).state_dir)
+    return [entry for entry in entries if entry["raw_id"] == job and entry["what"] == "decided"]
+
+
+def lose_gpu(lab: Lab, job: int, restart: int, code: int = 1) -> str:
+    """The attempt loses its GPU and dies of it; returns its node."""
+    node = running(lab, job, restart)
+    lab.inject_xid(node, 0, 79, FELL_OFF)
+    end(lab, job, restart, code)
+    return node

@@ -1,0 +1,281 @@
+"""The issue's cases on a real cluster: jobs of an ordinary user, faults as real lines of the kernel log."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, lose_gpu, running, settings, status, submit
+
+from slurm_ft.failover import comment_tag, ledger
+from slurm_ft.model import JobState
+from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.status import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slurm_ft.lab import Lab
+
+
+@pytest.fixture(autouse=True)
+def healthy(lab: Lab) -> Iterator[None]:
+    """Every test begins with idle nodes and leaves no job behind."""
+    yield
+    lab.run("scancel", f"--user={lab.spec.user}")
+    # A cancelled job's epilog may still drain its node: only when all have ended is the last word spoken.
+    lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
+    for node in lab.nodes:
+        if lab.node(node)[0].startswith(("drain", "down")):
+            lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        lab.wait_for(partial(idle, lab, node), 60, f"node {node} being idle")
+
+
+def idle(lab: Lab, node: str) -> bool:
+    """Slurm 22.05 may show a node `mixed` after its last job, until something about the node changes: so change it."""
+    lab.run("scontrol", "update", f"NodeName={node}", "Comment=")
+    return lab.node(node)[0] == "idle"
+
+
+def test_a_lost_gpu_drains_its_node_and_the_same_job_completes_elsewhere(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = lose_gpu(lab, job, 0)
+    good = running(lab, job, 1)
+    end(lab, job, 1, 0)
+    done = lab.wait_job(job, *ENDED)
+    assert done["state"] == "COMPLETED"
+    assert good != bad
+    assert (done["restarts"], done["exc_nodes"]) == ("1", bad)
+    assert done["comment"] == f"[slurm_ft n=1/3 ex={bad} cause=xid79]"
+    state, reason, _ = lab.node(bad)
+    assert state.startswith("drain")
+    assert reason.startswith("slurm_ft: hardware xid79 gpu ")
+    history = ledger.read(done["admin_comment"])
+    assert history is not None
+    assert (history.count, history.excluded, history.attempts[0].nodes) == (1, (bad,), bad)
+    assert status(lab, job).state is JobState.COMPLETED
+
+
+def test_the_one_log_holds_all_attempts(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = lose_gpu(lab, job, 0)
+    good = running(lab, job, 1)
+    end(lab, job, 1, 0)
+    lab.wait_job(job, "COMPLETED")
+    log = (lab.shared / f"{job}.log").read_text().splitlines()
+    assert log == [f"attempt 0 on {bad}", f"attempt 1 on {good}"]
+
+
+def test_a_users_error_is_not_retried_and_drains_nothing(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    node = running(lab, job, 0)
+    end(lab, job, 0, 1)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"], done["comment"]) == ("FAILED", "0", "[slurm_ft]")
+    assert lab.node(node)[0] == "idle"
+    shown = status(lab, job)
+    assert (shown.state, shown.cause) == (JobState.INTERNAL_ERROR, "exit1:0")
+    assert [entry["rule"] for entry in decisions(lab, job)] == ["no_hardware_signal"]
+
+
+def test_faults_on_every_attempt_end_after_exactly_three_requeues(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--exclude=n3")
+    for restart in range(4):
+        bad = lose_gpu(lab, job, restart)
+        if restart < 3:
+            # Repair the node at once: the excluded ones must not run out before the limit is reached.
+            lab.wait_for(lambda restart=restart: lab.job(job)["restarts"] == str(restart + 1), 20, "the requeue")
+            lab.wait_node(bad, "drained")
+            lab.run("scontrol", "update", f"NodeName={bad}", "State=RESUME")
+            lab.run("scontrol", "update", f"JobId={job}", "ExcNodeList=n3")
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"]) == ("FAILED", "3")
+    assert "n=3/3" in done["comment"]
+    shown = status(lab, job)
+    assert (shown.state, shown.cause, shown.failovers.count) == (JobState.MAX_RETRIES_EXCEEDED, "xid79", 3)
+    assert [entry["action"] for entry in decisions(lab, job)] == ["requeue"] * 3 + ["none"]
+
+
+def test_a_job_may_ask_for_a_lower_limit(lab: Lab) -> None:
+    job = submit(lab, "--comment=[slurm_ft limit=0]", *OPTED_IN[1:])
+    lose_gpu(lab, job, 0)
+    assert lab.wait_job(job, *ENDED)["state"] == "FAILED"
+    assert status(lab, job).state is JobState.MAX_RETRIES_EXCEEDED
+
+
+def test_a_job_that_did_not_ask_is_left_failed_but_its_node_is_drained(lab: Lab) -> None:
+    job = submit(lab, "--comment=mine", *OPTED_IN[1:])
+    bad = lose_gpu(lab, job, 0)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"], done["comment"]) == ("FAILED", "0", "mine")
+    assert done["admin_comment"] == ""
+    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: hardware xid79")
+    assert status(lab, job).state is JobState.FAILED
+    assert decisions(lab, job) == []
+
+
+def test_no_requeue_is_obeyed_and_the_node_drained(lab: Lab) -> None:
+    job = submit(lab, OPTED_IN[0], "--no-requeue", *OPTED_IN[2:])
+    bad = lose_gpu(lab, job, 0)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"]) == ("FAILED", "0")
+    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: hardware xid79")
+    shown = status(lab, job)
+    assert (shown.state, shown.cause) == (JobState.FAILED, "xid79 (not requeueable)")
+    assert "--no-requeue" in str(decisions(lab, job)[0]["reason"])
+
+
+def test_of_two_nodes_only_the_bad_one_is_drained_and_excluded(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--nodes=2")
+    first = running(lab, job, 0)
+    nodes = set(CommandLine.of(settings(lab)).job(str(job)).nodes[2:-1].replace("-", ",").split(","))  # n[1-2]
+    bad = next(f"n{number}" for number in sorted(nodes) if f"n{number}" != first)
+    lab.inject_xid(bad, 0, 79, FELL_OFF)
+    end(lab, job, 0, 1)
+    running(lab, job, 1)
+    assert lab.job(job)["exc_nodes"] == bad
+    drained = [node for node in lab.nodes if lab.node(node)[0].startswith("drain")]
+    assert drained == [bad]
+    end(lab, job, 1, 0)
+    assert lab.wait_job(job, *ENDED)["state"] == "COMPLETED"
+
+
+def test_the_users_own_exclusions_survive(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--exclude=n2")
+    bad = lose_gpu(lab, job, 0)
+    good = running(lab, job, 1)
+    excluded = lab.job(job)["exc_nodes"]
+    assert set(excluded.removeprefix("n[").removesuffix("]").replace("-", ",").split(",")) == {"2", bad[1:]}
+    assert good not in ("n2", bad)
+
+
+def test_dependents_see_only_the_last_attempt(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    running(lab, job, 0)
+    after = lab.sbatch("#!/bin/sh\ntrue\n", f"--dependency=afterok:{job}", "--output=/dev/null")
+    never = lab.sbatch("#!/bin/sh\ntrue\n", f"--dependency=afternotok:{job}", "--output=/dev/null")
+    lose_gpu(lab, job, 0)
+    running(lab, job, 1)
+    assert lab.job(after)["state"] == "PENDING"
+    assert lab.job(never)["state"] == "PENDING"
+    end(lab, job, 1, 0)
+    assert lab.wait_job(after, *ENDED)["state"] == "COMPLETED"
+    assert lab.job(never)["state"] == "PENDING"
+    assert lab.job(never)["reason"] in ("DependencyNeverSatisfied", "Dependency")
+
+
+def test_a_fault_from_before_the_job_has_no_effect(lab: Lab) -> None:
+    for node in lab.nodes:
+        lab.inject_xid(node, 0, 79, FELL_OFF)
+    job = submit(lab, *OPTED_IN)
+    node = running(lab, job, 0)
+    end(lab, job, 0, 1)
+    assert lab.wait_job(job, *ENDED)["state"] == "FAILED"
+    assert lab.node(node)[0] == "idle"
+    assert status(lab, job).state is JobState.INTERNAL_ERROR
+
+
+def test_a_fault_of_another_jobs_gpu_on_the_same_node_has_no_effect(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--nodelist=n1", "--ntasks=1")
+    other = submit(lab, *OPTED_IN, "--nodelist=n1", "--ntasks=1")
+    assert running(lab, job, 0) == running(lab, other, 0) == "n1"
+    lab.inject_xid("n1", 1, 79, FELL_OFF)  # the second job's GPU
+    end(lab, job, 0, 1)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"]) == ("FAILED", "0")
+    assert not lab.node("n1")[0].startswith("drain")
+
+
+def test_an_admins_drain_keeps_the_admins_reason_and_the_job_moves_on(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = running(lab, job, 0)
+    lab.run("scontrol", "update", f"NodeName={bad}", "State=DRAIN", "Reason=fan noise, ticket 7")
+    lab.run("scontrol", "update", f"NodeName={bad}", "Comment=rack 12")
+    lose_gpu(lab, job, 0)
+    good = running(lab, job, 1)
+    assert good != bad
+    assert lab.job(job)["exc_nodes"] == bad
+    state, reason, comment = lab.node(bad)
+    assert state.startswith("drain")
+    assert (reason, comment) == ("fan noise, ticket 7", "rack 12")
+
+
+def test_an_application_xid_is_not_hardware(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    node = running(lab, job, 0)
+    lab.inject_xid(node, 0, 31, "channel 0x0000001a, intr 00000000. MMU Fault: ENGINE GRAPHICS")
+    lab.inject_xid(node, 0, 45, "Ch 0000000a")
+    end(lab, job, 0, 1)
+    assert lab.wait_job(job, *ENDED)["state"] == "FAILED"
+    assert lab.node(node)[0] == "idle"
+
+
+def test_a_good_end_with_a_fault_drains_the_node_and_keeps_the_result(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = lose_gpu(lab, job, 0, code=0)
+    assert lab.wait_job(job, *ENDED)["state"] == "COMPLETED"
+    assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: hardware xid79")
+
+
+def test_a_cancelled_job_stays_cancelled(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    node = running(lab, job, 0)
+    lab.inject_xid(node, 0, 79, FELL_OFF)
+    lab.run("scancel", str(job))
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"]) == ("CANCELLED", "0")
+    lab.wait_node(node, "drained")
+
+
+def test_a_node_that_goes_down_is_excluded_and_counted_once(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = running(lab, job, 0)
+    lab.run("scontrol", "update", f"NodeName={bad}", "State=DOWN", "Reason=power")
+    good = running(lab, job, 1)
+    end(lab, job, 1, 0)
+    done = lab.wait_job(job, *ENDED)
+    assert good != bad
+    assert (done["state"], done["restarts"], done["exc_nodes"]) == ("COMPLETED", "1", bad)
+    tag = comment_tag.read(done["comment"])
+    assert tag is not None
+    assert (tag.count, tag.cause) == (1, "node_down")
+
+
+def test_an_array_task_fails_over_alone(lab: Lab) -> None:
+    array = submit(lab, *OPTED_IN[:3], "--array=7-8", "--output=/dev/null", "--exclude=n3")
+    slurm = CommandLine.of(settings(lab))
+    lab.wait_for(lambda: sum(job.state == "RUNNING" for job in slurm.jobs((f"--jobs={array}",))) == 2, 30)
+    victim = next(job for job in slurm.jobs((f"--jobs={array}",)) if job.address.endswith("_7"))
+    other = next(job for job in slurm.jobs((f"--jobs={array}",)) if job.address.endswith("_8"))
+    running(lab, victim.raw_id, 0)
+    gpu = 0 if victim.nodes != other.nodes else 1
+    for index in {0, gpu}:
+        lab.inject_xid(victim.nodes, index, 79, FELL_OFF)
+    end(lab, victim.raw_id, 0, 1)
+    running(lab, victim.raw_id, 1)
+    again = slurm.job(victim.address)
+    assert again is not None
+    assert "n=1/3" in again.comment
+    untouched = slurm.job(other.address)
+    assert untouched is not None
+    assert (untouched.restarts, untouched.comment) == (0, "[slurm_ft]")
+
+
+def test_the_status_table_of_a_stranger_shows_it_too(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--job-name=train")
+    bad = lose_gpu(lab, job, 0)
+    good = running(lab, job, 1)
+    header, row = render.table([status(lab, job)]).splitlines()
+    assert header.split() == [
+        "JOBID",
+        "PARTITION",
+        "NAME",
+        "USER",
+        "STATE",
+        "ATTEMPT",
+        "CAUSE",
+        "EXCLUDED",
+        "NODELIST(REASON)",
+    ]
+    assert row.split() == [str(job), "main", "train", lab.spec.user, "Running", "2/4", "xid79", bad, good]
