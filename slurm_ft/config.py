@@ -63,7 +63,7 @@ def load() -> Config:
     named = os.environ.get(CONFIG_VARIABLE)
     path = Path(named) if named else DEFAULT_CONFIG
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8", newline="") as file:  # line ends as they are: the shell part sees them too
             _refuse_writable_by_others(path, os.fstat(file.fileno()))
             text = file.read()
     except FileNotFoundError:
@@ -86,36 +86,64 @@ def parse(text: str, name: str = DEFAULT_CONFIG.name) -> Config:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not YAML: {error}", "Mend the syntax") from error
-    if root is None:
+        raise ConfigError(f"{name}: not YAML: {_in_one_line(error)}", "Mend the syntax") from error
+    if root is None or root.tag == "tag:yaml.org,2002:null":
         return Config()
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
         raise ConfigError(f"{name}:1: expected `key: value` lines", f"Valid keys: {_valid_keys()}")
-    config = Config(**dict(_read_entry(key, value, name) for key, value in root.value))
+    values: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    for key, value in root.value:
+        word, line = str(key.value), key.start_mark.line + 1
+        if word in lines:
+            raise ConfigError(f"{name}:{line}: {word}: given before, in line {lines[word]}", "Keep one of them")
+        lines[word] = line
+        values[word] = _read_entry(word, value, f"{name}:{line}")
+    _refuse_what_the_shell_misreads(text, root, lines, name)
+    config = Config(**values)
     if config.limit > config.limit_max:
-        raise ConfigError(
-            f"{name}: limit {config.limit} is above limit_max {config.limit_max}", "Raise limit_max or lower limit"
-        )
+        line = lines.get("limit") or lines["limit_max"]
+        what = f"{name}:{line}: limit: {config.limit} is above limit_max {config.limit_max}"
+        raise ConfigError(what, "Raise limit_max or lower limit")
     return config
 
 
-def _read_entry(key: yaml.Node, value: yaml.Node, name: str) -> tuple[str, Any]:
-    where = f"{name}:{key.start_mark.line + 1}"
-    reader = READERS.get(str(key.value))
-    if key.value in SHELL_KEYS and not _plain_enough(key, value):
-        raise ConfigError(f"{where}: {key.value}: the shell hooks read it too", "Write it as `key: value` on one line")
+def _read_entry(key: str, value: yaml.Node, where: str) -> Any:
+    reader = READERS.get(key)
     if reader is None:
-        raise ConfigError(f"{where}: unknown key {key.value!r}", f"Valid keys: {_valid_keys()}")
+        raise ConfigError(f"{where}: unknown key {key!r}", f"Valid keys: {_valid_keys()}")
     try:
-        return str(key.value), reader(_plain(value))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{where}: {key.value}: {error}", "See the comments in the packaged slurm_ft.yaml") from error
+        return reader(_plain(value))
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        what = f"{where}: {key}: {_in_one_line(error)}"
+        raise ConfigError(what, "See the comments in the packaged slurm_ft.yaml") from error
 
 
-def _plain_enough(key: yaml.Node, value: yaml.Node) -> bool:
-    """Whether the shell part of slurmctld_epilog reads the same value as YAML does."""
-    same_line = key.start_mark.column == 0 and key.start_mark.line == value.end_mark.line
-    return same_line and isinstance(value, yaml.ScalarNode) and not re.search(r"[\s\"'\\#]", str(value.value))
+def _in_one_line(error: Exception) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    return f"{error.problem} in line {error.problem_mark.line + 1}"
+
+
+def _refuse_what_the_shell_misreads(text: str, root: yaml.MappingNode, lines: Mapping[str, int], name: str) -> None:
+    """The shell part of slurmctld_epilog knows less YAML than we do; the two must never differ."""
+    scalars = {str(key.value): value.value for key, value in root.value if isinstance(value, yaml.ScalarNode)}
+    for key in SHELL_KEYS:
+        line, seen = _shell_reads(text, key)
+        if seen != scalars.get(key):
+            where = f"{name}:{lines.get(key, line)}: {key}"
+            fix = "Write it as a plain `key: value` line that starts with the key and ends as Unix lines do"
+            raise ConfigError(f"{where}: the shell hooks read it too, and would read {seen or 'nothing'!r}", fix)
+
+
+def _shell_reads(text: str, key: str) -> tuple[int, str | None]:
+    """The last line and the value that the loop in slurmctld_epilog takes for `key`; None if it finds none."""
+    found: tuple[int, str | None] = (1, None)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith(f"{key}:"):
+            word = line[len(key) + 1 :].replace("\t", " ").strip(" ").split(" ")[0]
+            found = number, re.sub(r"^[\"']|[\"']\Z", "", "" if word.startswith("#") else word)
+    return found
 
 
 def _plain(node: yaml.Node) -> Any:
@@ -159,7 +187,7 @@ def _seconds(low: float, high: float) -> Callable[[object], float]:
 
 
 def _path(value: object) -> Path:
-    if not isinstance(value, str) or not value.startswith("/"):
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
         raise ValueError(f"{value!r} is not an absolute path")
     return Path(value)
 

@@ -16,11 +16,16 @@ FILE_NAME = "journal.jsonl"
 
 
 def append(state_dir: Path, entry: Mapping[str, Any]) -> None:
-    """Append one entry with a single write, so that concurrent hooks never mix. Raises OSError."""
+    """Append one entry with a single write, so that concurrent hooks never mix. Raises OSError.
+
+    Behind a line that a crash has torn it starts a new one.
+    """
     line = json.dumps({"v": SCHEMA_VERSION, **entry}, separators=(",", ":"), ensure_ascii=True) + "\n"
-    descriptor = os.open(state_dir / FILE_NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+    descriptor = os.open(state_dir / FILE_NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
     try:
-        os.write(descriptor, line.encode("ascii"))
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        os.write(descriptor, b"\n" * torn + line.encode("ascii"))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

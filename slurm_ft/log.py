@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+from contextlib import suppress
 from pathlib import Path
 
 from slurm_ft.config import Config
@@ -16,6 +17,9 @@ def open_log(config: Config, name: str) -> logging.Logger:
     logger = logging.getLogger(name)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    for old in logger.handlers:
+        with suppress(OSError):
+            old.close()
     logger.handlers = [_handler(config.log_file)]
     return logger
 

@@ -31,7 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(given)
+        try:
+            return _dispatch(given)
+        finally:
+            sys.stdout.flush()  # here, where a reader that went away is no error; at the exit it would be one
     except SlurmFtError as error:
         print(f"slurm-ft: {error}", file=sys.stderr)
         return error.exit_code

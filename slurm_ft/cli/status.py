@@ -32,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load()
     slurm = CommandLine.of(settings)
     shown = view.views(slurm.jobs(_filters(arguments)), slurm.nodes(), settings)
-    print(render.table(shown, header=not arguments.noheader))
+    if table := render.table(shown, header=not arguments.noheader):
+        print(table)
     for job in shown if arguments.jobs else ():
         print(f"\n{render.story(job)}")
     return 0 if shown or not arguments.jobs else 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
-_DESCRIPTORS = 4096  # more than a hook ever inherits
+OPEN = Path("/proc/self/fd")
 
 
 def detach(work: Callable[[], None]) -> None:
@@ -38,7 +39,8 @@ def _lead_session(announce: int, work: Callable[[], None]) -> None:
 
 
 def _drop_descriptors() -> None:
+    """Each becomes /dev/null: were it closed, an object of the hook that still holds its number would some time close
+    a file that was opened later and given that number, such as the new log."""
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
+    for descriptor in {0, 1, 2, *(int(entry.name) for entry in OPEN.iterdir())}:
         os.dup2(null, descriptor)
-    os.closerange(3, _DESCRIPTORS)

@@ -16,6 +16,7 @@ from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
 POLL = 0.05  # seconds between looks at first
 POLL_MAX = 0.5
 DEATH_CHECK = 2.0  # seconds of waiting after which we ask whether the missing nodes are dead
+NOT_KNOWN = "?"  # stands for the nodes when Slurm does not say which
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def wait_for_node_epilogs(
     while True:
         left = _still_in_epilog(slurm, address)
         waited = clock() - start
-        if not left or (waited >= DEATH_CHECK and _all_dead(slurm, left)):
+        if not left or (waited >= DEATH_CHECK and left != NOT_KNOWN and _all_dead(slurm, left)):
             return ()
         if waited >= bound:
             return nodelist.expand(left)
@@ -52,14 +53,15 @@ def _still_in_epilog(slurm: Slurm, address: str) -> str:
     try:
         return slurm.job_nodes(address)
     except SlurmCommandError:
-        return "?"  # a busy controller is asked again until the bound
+        return NOT_KNOWN  # a busy controller is asked again until the bound
 
 
 def _all_dead(slurm: Slurm, left: str) -> bool:
     try:
-        return all(node.down for node in slurm.nodes(left))
+        nodes = slurm.nodes(left)
     except SlurmCommandError:
         return False
+    return bool(nodes) and all(node.down for node in nodes)
 
 
 def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey, now: float) -> Gathered | None:
@@ -70,7 +72,7 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
     silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)
     job = slurm.job(key.address) or before
     nodes = environ.get(environment.NODELIST, "")
-    records = tuple(slurm.nodes(nodes))
+    records = tuple(slurm.nodes(nodes)) if nodes else ()  # an empty list would mean every node of the cluster
     end = JobEnd(
         key=key,
         exit=environment.exit_status(environ),

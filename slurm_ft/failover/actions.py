@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from slurm_ft.errors import SlurmCommandError
+from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.failover import comment_tag, ledger, node_record
 from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
@@ -33,7 +33,7 @@ def report_fault(slurm: Slurm, verdict: NodeVerdict, action: NodeAction) -> str:
     A node that somebody else has drained keeps that Reason, and one that needs no drain gets none: the verdict then
     stands in the node's Comment. Raises SlurmCommandError.
     """
-    node = next(iter(slurm.nodes(verdict.node)), NodeRecord(verdict.node, "", "", ""))
+    node = next(iter(slurm.nodes(verdict.node)), NodeRecord(verdict.node, frozenset(), "", ""))
     if action is NodeAction.DRAIN and not _drained_by_others(node):
         slurm.drain_node(verdict.node, _reason(node, verdict))
         return f"drained {verdict.node}"
@@ -91,7 +91,7 @@ def _run(steps: Sequence[Step]) -> Done:
         try:
             step.act()
             done.append(step.name)
-        except SlurmCommandError as error:
+        except SlurmFtError as error:
             failed.append(f"{step.name}: {error}")
             if step.vital:
                 break
@@ -138,31 +138,50 @@ def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
         JobUpdate(admin_comment=update.admin_comment),
         JobUpdate(comment=update.comment),
     )
-    done = _run([Step(repr(part), partial(slurm.update_job, key.address, part)) for part in parts])
+    wanted = [part for part in parts if part != JobUpdate()]  # Slurm refuses an update that changes nothing
+    done = _run([Step(repr(part), partial(slurm.update_job, key.address, part)) for part in wanted])
     if done.failed:
         raise SlurmCommandError(f"update {key.address}", "failed in part", "; ".join(done.failed))
 
 
-def release(slurm: Slurm, key: JobKey, timeout: float, delay: float = 0.0) -> str:
+def release(
+    slurm: Slurm,
+    key: JobKey,
+    timeout: float,
+    delay: float = 0.0,
+    now: Callable[[], float] = time.monotonic,
+) -> str:
     """Remove the wait of 121 s that Slurm gives a requeued job, as soon as it has left COMPLETING.
 
     Set earlier, the begin time is overwritten on 25.11 and 26.05 (measured). Returns what happened. If this never runs,
-    the job starts two minutes later all the same.
+    the job starts two minutes later all the same. Raises SlurmCommandError when Slurm does not answer until the end.
 
     The wait has a purpose: slurmd refuses a job whose credential was made in the same second in which it revoked the
     last one ("Job credential revoked", and the job ends FAILED; measured on 22.05, source of all releases), and 22.05
     forgets a revoked one only every two seconds, until when it skips the Prolog. So a job that may return to one of its
     nodes waits for `delay` = REUSE_DELAY seconds; one whose nodes are all excluded need not.
     """
-    now = time.monotonic
     earliest, deadline, pause = now() + delay, now() + timeout, RELEASE_POLL
-    while now() < deadline:
-        job = slurm.job(key.address)
-        if job is None or job.state not in ("COMPLETING", "PENDING"):
-            return f"nothing to release: {job.state if job else 'gone'}"
-        if job.state == "PENDING" and now() >= earliest:
-            slurm.update_job(key.address, JobUpdate(start_now=True))
-            return "released"
+    while True:
+        late = now() >= deadline
+        try:
+            outcome = _release_if_pending(slurm, key, early=now() < earliest)
+        except SlurmCommandError:  # a busy controller is asked again
+            if late:
+                raise
+            outcome = ""
+        if outcome or late:
+            return outcome or f"still COMPLETING after {timeout:g} s"
         time.sleep(pause)
         pause = min(pause * 1.5, RELEASE_POLL_MAX)
-    return f"still COMPLETING after {timeout:g} s"
+
+
+def _release_if_pending(slurm: Slurm, key: JobKey, *, early: bool) -> str:
+    """Returns what happened; nothing while the job is COMPLETING or it is too early."""
+    job = slurm.job(key.address)
+    if job is None or job.state not in ("COMPLETING", "PENDING"):
+        return f"nothing to release: {job.state if job else 'gone'}"
+    if job.state == "COMPLETING" or early:
+        return ""
+    slurm.update_job(key.address, JobUpdate(start_now=True))
+    return "released"

@@ -16,6 +16,7 @@ from slurm_ft.model import Action, Attempt, Decision, Domain, JobEnd, Ledger
 
 SCHEMA_VERSION = 1
 PREFIX = "slurm_ft:"
+START = PREFIX + "{"
 TEXT_LIMIT = 160  # characters of one evidence line
 ATTEMPTS_KEPT = 64  # uncounted attempts (preemptions …) beyond this drop out, oldest first
 
@@ -23,7 +24,7 @@ ATTEMPTS_KEPT = 64  # uncounted attempts (preemptions …) beyond this drop out,
 def read(admin_comment: str) -> Ledger | None:
     """The ledger in `admin_comment`, or None if there is none or it was damaged."""
     found = _locate(admin_comment)
-    return _from_json(found[2]) if found else None
+    return found[2] if found else None
 
 
 def write(admin_comment: str, ledger: Ledger) -> str:
@@ -63,15 +64,16 @@ def _bounded(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
     return tuple(attempt for attempt in attempts if attempt not in droppable)
 
 
-def _locate(admin_comment: str) -> tuple[int, int, Mapping[str, Any]] | None:
-    start = admin_comment.find(PREFIX + "{")
-    if start < 0:
-        return None
-    try:
-        value, end = json.JSONDecoder().raw_decode(admin_comment, start + len(PREFIX))
-    except ValueError:
-        return None
-    return (start, end, value) if isinstance(value, dict) else None
+def _locate(admin_comment: str) -> tuple[int, int, Ledger] | None:
+    """Where the first whole ledger stands. A damaged one is foreign text: what is written behind it must be found."""
+    start = admin_comment.find(START)
+    while start >= 0:
+        try:
+            value, end = json.JSONDecoder().raw_decode(admin_comment, start + len(PREFIX))
+            return start, end, _from_json(value)
+        except (KeyError, TypeError, ValueError, ArithmeticError):
+            start = admin_comment.find(START, start + 1)
+    return None
 
 
 def _to_json(ledger: Ledger) -> dict[str, Any]:
@@ -97,15 +99,12 @@ def _attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _from_json(value: Mapping[str, Any]) -> Ledger | None:
-    try:
-        return Ledger(
-            run_id=str(value["run"]),
-            excluded=tuple(str(node) for node in value["excluded"]),
-            attempts=tuple(_attempt_from_json(item) for item in value["attempts"]),
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
+def _from_json(value: Mapping[str, Any]) -> Ledger:
+    return Ledger(
+        run_id=str(value["run"]),
+        excluded=tuple(str(node) for node in value["excluded"]),
+        attempts=tuple(_attempt_from_json(item) for item in value["attempts"]),
+    )
 
 
 def _attempt_from_json(item: Mapping[str, Any]) -> Attempt:

@@ -56,7 +56,7 @@ def _start(noted: list[str], since: str | None) -> AttemptStart:
 def _lines(path: Path, count: int) -> list[str]:
     """Exactly `count` lines, or none."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
         return []
     return lines if len(lines) == count else []

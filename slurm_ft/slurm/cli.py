@@ -23,8 +23,10 @@ JOB_FIELDS = (
     "JobID", "JobArrayID", "Name", "UserName", "Partition", "State", "Reason", "NodeList", "RestartCnt", "Requeue",
     "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
 )  # fmt: skip
-NODE_FIELDS = ("NodeList", "StateLong", "Reason", "Comment")
-NOTHING = ("(null)", "N/A", "none", "None", "Unknown")
+# StateLong would show a drained node as `drained` whether it is down or not (measured on 22.05).
+NODE_FIELDS = ("NodeList", "StateComplete", "Reason", "Comment")
+NULL = "(null)"
+NOTHING = (NULL, "N/A", "none", "None", "Unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ class CommandLine:
     def jobs(self, filters: Sequence[str] = ()) -> list[JobRecord]:
         """See Slurm.jobs."""
         rows = self._table("squeue", ("-h", "-r", "-a", "--states=all", *filters), JOB_FIELDS)
-        return [_job(row) for row in rows]
+        try:
+            return [_job(row) for row in rows]
+        except ValueError as error:
+            raise _unexpected("squeue", str(error)) from error
 
     def job_nodes(self, address: str) -> str:
         """See Slurm.job_nodes."""
@@ -67,7 +72,7 @@ class CommandLine:
         """See Slurm.nodes."""
         chosen = ("-n", nodelist) if nodelist else ()
         rows = self._table("sinfo", ("-h", "-N", "-a", *chosen), NODE_FIELDS)
-        by_name = {row[0]: NodeRecord(row[0], row[1].lower(), _text(row[2]), _text(row[3])) for row in rows}
+        by_name = {row[0]: _node(row) for row in rows}
         return list(by_name.values())  # sinfo names a node once for each of its partitions
 
     def drain_node(self, name: str, reason: str) -> None:
@@ -102,6 +107,8 @@ class CommandLine:
         end = f"#{secrets.token_hex(8)}#"
         output = self._run(program, *options, "-O", ",".join(f"{name}:{end}" for name in fields))
         cells = output.split(end)[:-1]
+        if len(cells) % len(fields):
+            raise _unexpected(program, output)
         rows = [cells[i : i + len(fields)] for i in range(0, len(cells), len(fields))]
         return [[row[0].removeprefix("\n"), *row[1:]] for row in rows]
 
@@ -132,6 +139,10 @@ class CommandLine:
         return environment
 
 
+def _unexpected(program: str, output: str) -> SlurmCommandError:
+    return SlurmCommandError(program, "answered something unexpected", output[:200])
+
+
 def _decode(output: bytes) -> str:
     return output.decode("utf-8", "surrogateescape")
 
@@ -158,9 +169,15 @@ def _job(row: Sequence[str]) -> JobRecord:
         started=_time(started),
         ended=_time(ended),
         stdout=stdout,
-        comment=_text(comment),
-        admin_comment=_text(admin_comment),
+        comment=_free_text(comment),
+        admin_comment=_free_text(admin_comment),
     )
+
+
+def _node(row: Sequence[str]) -> NodeRecord:
+    name, states, reason, comment = row
+    flags = frozenset(states.lower().rstrip("*~#!%$@^-").split("+"))
+    return NodeRecord(name, flags, _text(reason), _free_text(comment))
 
 
 def _wait_status(text: str) -> tuple[int, int]:
@@ -173,6 +190,11 @@ def _wait_status(text: str) -> tuple[int, int]:
 
 def _text(value: str) -> str:
     return "" if value in NOTHING else value
+
+
+def _free_text(value: str) -> str:
+    """A comment: `none` and the like may be somebody's own text there."""
+    return "" if value == NULL else value
 
 
 def _time(value: str) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from slurm_ft.errors import SlurmFtError
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def expand(expression: str) -> tuple[str, ...]:
@@ -20,10 +23,10 @@ def expand(expression: str) -> tuple[str, ...]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """The shortest expression for `names`, as Slurm writes it."""
+    """The shortest expression for `names`, as Slurm writes it. What is no plain name stays as it is."""
     names = tuple(names)
-    if len(names) < 2:
-        return "".join(names)
+    if len(names) < 2 or not all(_PLAIN.fullmatch(name) for name in names):
+        return ",".join(names)
     from ClusterShell.NodeSet import NodeSet  # noqa: PLC0415
 
     return str(NodeSet.fromlist(names, resolver=_no_groups()))

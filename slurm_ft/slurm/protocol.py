@@ -34,22 +34,22 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """One node as Slurm holds it. `state` is sinfo's long state in lower case: idle, drained, down*, …"""
+    """One node as Slurm holds it. `states` are its base state and flags in lower case: idle, down, drain, …"""
 
     name: str
-    state: str
+    states: frozenset[str]
     reason: str
     comment: str
 
     @property
     def down(self) -> bool:
         """Whether Slurm holds it for dead, so that its epilog will never answer."""
-        return self.state.startswith(("down", "fail", "unknown"))
+        return "down" in self.states
 
     @property
     def draining(self) -> bool:
         """Whether it takes no new jobs."""
-        return self.down or self.state.startswith(("drain", "drng", "drained"))
+        return not self.states.isdisjoint(("down", "drain", "fail"))
 
 
 @dataclass(frozen=True, slots=True)

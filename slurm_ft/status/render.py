@@ -46,25 +46,27 @@ def story(view: JobView) -> str:
     spent = (
         f"{failovers.count} of {failovers.limit} failovers spent" if failovers.opted_in else "failover: not asked for"
     )
-    lines = [f"job {job.address} {_printable(job.name)} of {job.user}: {view.state.value}; {spent}"]
-    lines += [_past(attempt) for attempt in failovers.history.attempts]
+    lines = [f"job {job.address} {job.name} of {job.user}: {view.state.value}; {spent}"]
+    lines += [line for attempt in failovers.history.attempts for line in _past(attempt)]
     lines.append(_present(view))
-    lines += [f"    {fault.cause} on {fault.node}: {_printable(fault.text)}" for fault in failovers.faults]
-    return "\n".join(lines)
+    lines += [f"    {fault.cause} on {fault.node}: {fault.text}" for fault in failovers.faults]
+    return "\n".join(_printable(line) for line in lines)
 
 
-def _past(attempt: Attempt) -> str:
+def _past(attempt: Attempt) -> list[str]:
     began = _clock(attempt.started) if attempt.started else "?"
     blame = f", excluded {nodelist.fold(attempt.bad_nodes)}" if attempt.bad_nodes else ""
     kind = "failover" if attempt.counted else "not counted"
     end = f"{attempt.domain.value} {attempt.cause}" if attempt.domain is not Domain.UNKNOWN else attempt.cause
     when = f"{began} - {_clock(attempt.ended)}"
     line = f"  restart {attempt.number}  {when}  on {attempt.nodes or '?'}: {end}{blame} ({kind})"
-    return f"{line}\n    {_printable(attempt.text)}" if attempt.text else line
+    return [line, f"    {attempt.text}"] if attempt.text else [line]
 
 
 def _present(view: JobView) -> str:
     job = view.job
+    if job.state == "PENDING":  # its start and its end are what Slurm expects
+        return f"  restart {job.restarts}  not started  waiting ({job.reason}): {view.state.value}"
     began = _clock(job.started) if job.started else "?"
     end = _clock(job.ended) if job.ended and job.state != "RUNNING" else ""
     where = f"on {job.nodes}" if job.nodes else f"waiting ({job.reason})"

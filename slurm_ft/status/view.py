@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from slurm_ft.config import Config
 from slurm_ft.failover import claim, comment_tag, ledger, node_record
-from slurm_ft.model import JobState, Ledger, NodeVerdict
+from slurm_ft.model import Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
 
 _FINAL = {
@@ -79,6 +79,8 @@ def failovers_of(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) 
 
 
 def _state(job: JobRecord, failovers: Failovers) -> JobState:
+    if job.state == "CANCELLED" and _cancelled_by_us(job, failovers):
+        return JobState.MAX_RETRIES_EXCEEDED
     if job.state in _FINAL:
         return _FINAL[job.state]
     if job.state in _FAILED:
@@ -114,6 +116,14 @@ def _completing_state(job: JobRecord, failovers: Failovers) -> JobState:
 def _failing_over(job: JobRecord, failovers: Failovers) -> bool:
     """Whether the restart that the job waits for is ours."""
     return any(attempt.counted and attempt.number == job.restarts - 1 for attempt in failovers.history.attempts)
+
+
+def _cancelled_by_us(job: JobRecord, failovers: Failovers) -> bool:
+    """Over the limit we cancel a job that Slurm has requeued; an uncounted hardware fault is in no other ledger."""
+    return any(
+        attempt.domain is Domain.HARDWARE and not attempt.counted and attempt.number == job.restarts - 1
+        for attempt in failovers.history.attempts
+    )
 
 
 def _cause(job: JobRecord, failovers: Failovers) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,9 +43,22 @@ def test_no_text_crashes_the_reader(text: str) -> None:
     assert ledger.read(text) is None or "slurm_ft:" in text
 
 
-def test_damaged_ledgers_read_as_none() -> None:
-    for text in ("slurm_ft:{", 'slurm_ft:{"v":1}', 'slurm_ft:{"run":1,"excluded":2,"attempts":[]}', "slurm_ft:[]"):
-        assert ledger.read(text) is None
+@pytest.mark.parametrize(
+    "text",
+    [
+        "slurm_ft:{",
+        "slurm_ft:[]",
+        'slurm_ft:{"v":1}',
+        'slurm_ft:{"run":1,"excluded":2,"attempts":[]}',
+        'slurm_ft:{"run":"","excluded":[],"attempts":[1]}',
+        'slurm_ft:{"run":"","excluded":[],"attempts":[{"no":Infinity}]}',
+    ],
+)
+def test_a_damaged_ledger_is_foreign_text(text: str) -> None:
+    assert ledger.read(text) is None
+    written = ledger.write(text, Ledger("r"))
+    assert written.startswith(f"{text} ")
+    assert ledger.read(written) == Ledger("r")
 
 
 def test_a_requeue_is_counted_once_however_often_it_is_recorded(job_end: JobEnd, fault: NodeVerdict) -> None:

@@ -1,0 +1,277 @@
+"""The controller's hooks from their environment to what they ask of Slurm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_slurm import FakeSlurm, node
+
+from slurm_ft import journal
+from slurm_ft.config import Config, Mode
+from slurm_ft.controller import epilog, prolog
+from slurm_ft.errors import HookEnvironmentError, SlurmCommandError
+from slurm_ft.failover import comment_tag, ledger, node_record
+from slurm_ft.model import Attempt, Domain, Ledger, NodeVerdict
+from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.protocol import JobRecord
+
+ENVIRON = {
+    "SLURM_JOB_ID": "12",
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_JOB_EXIT_CODE2": "1:0",
+    "SLURM_JOB_RESTART_COUNT": "0",
+}
+COUNTED = Attempt(0, "n9", 1.0, 2.0, Domain.HARDWARE, "xid79", ("n9",), counted=True)
+
+
+@pytest.fixture
+def slurm(job_record: JobRecord, fault: NodeVerdict, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Job 12 has lost n1: its drain Reason says so."""
+    drained = node("n1", "idle+drain", node_record.add("", fault), "")
+    fake = FakeSlurm.of(job_record, drained, node("n2", "idle", "", ""))
+    monkeypatch.setattr(CommandLine, "of", lambda _: fake)
+    return fake
+
+
+@pytest.fixture
+def detached(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What the epilog would have run in a process of its own."""
+    works: list[Callable[[], None]] = []
+    monkeypatch.setattr(epilog, "detach", works.append)
+    return works
+
+
+@pytest.fixture
+def config(tmp_path: Path, detached: list[Callable[[], None]]) -> Config:
+    return Config(mode=Mode.ACT, state_dir=tmp_path, log_file=tmp_path / "log", node_epilog_wait=0)
+
+
+def asked(slurm: FakeSlurm) -> list[object]:
+    return [call[0] for call in slurm.changes]
+
+
+def entries(config: Config) -> dict[str, dict[str, Any]]:
+    return {entry["what"]: entry for entry in journal.entries(config.state_dir)}
+
+
+class TestEpilog:
+    def test_a_hardware_fault_is_requeued_recorded_and_released(
+        self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
+    ) -> None:
+        assert epilog.run(ENVIRON, config) == 0
+        assert asked(slurm) == ["requeue", "update_job"]
+        job = slurm.job_records["12"]
+        assert job.comment == "team=vision [slurm_ft n=1/3 ex=n1 cause=xid79]"
+        assert slurm.excluded["12"] == "n1"
+        history = ledger.read(job.admin_comment)
+        assert history is not None
+        assert (history.count, history.excluded, history.attempts[0].number) == (1, ("n1",), 0)
+        decided, done = entries(config)["decided"], entries(config)["done"]
+        assert (decided["action"], decided["rule"], decided["mode"]) == ("requeue", "hardware_fault", "act")
+        assert (decided["job"], decided["attempt"], decided["run"]) == ("12", 0, history.run_id)
+        assert done["steps"] == ["requeue", "exclude and record"]
+        slurm.set_job("12", state="PENDING")
+        detached[0]()
+        assert slurm.changes[-1][2].start_now  # type: ignore[attr-defined]
+        assert "released" in (config.state_dir / "log").read_text()
+
+    def test_observe_records_what_it_would_do_and_changes_nothing(
+        self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
+    ) -> None:
+        config = replace(config, mode=Mode.OBSERVE)
+        assert epilog.run(ENVIRON, config) == 0
+        assert slurm.changes == []
+        assert detached == []
+        assert entries(config).keys() == {"decided"}
+        assert (entries(config)["decided"]["action"], entries(config)["decided"]["mode"]) == ("requeue", "observe")
+
+    def test_a_note_in_a_comment_is_erased_once_it_was_read(
+        self, slurm: FakeSlurm, config: Config, fault: NodeVerdict
+    ) -> None:
+        slurm.set_node("n1", state="idle+drain", reason="bad fan", comment=node_record.add("rack 7", fault))
+        epilog.run(ENVIRON, config)
+        assert slurm.node_records["n1"] == node("n1", "idle+drain", "bad fan", "rack 7")
+        assert slurm.job_records["12"].restarts == 1
+
+    def test_a_note_that_cannot_be_erased_costs_nothing(
+        self, slurm: FakeSlurm, config: Config, fault: NodeVerdict
+    ) -> None:
+        slurm.set_node("n1", reason="", comment=node_record.add("", fault))
+        slurm.refused.add("set_node_comment")
+        assert epilog.run(ENVIRON, config) == 0
+        assert slurm.job_records["12"].restarts == 1
+
+    def test_a_users_error_changes_nothing(
+        self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
+    ) -> None:
+        slurm.set_node("n1", state="idle", reason="")
+        epilog.run(ENVIRON, config)
+        assert slurm.changes == []
+        assert detached == []
+        assert entries(config)["decided"]["state"] == "Pending - internalerror"
+
+    @pytest.mark.parametrize("state_dir", ["missing", "file"])
+    def test_a_journal_that_cannot_be_written_costs_the_record_and_not_the_job(
+        self, slurm: FakeSlurm, config: Config, state_dir: str
+    ) -> None:
+        (config.state_dir / "file").touch()
+        broken = replace(config, state_dir=config.state_dir / state_dir)
+        assert epilog.run(ENVIRON, broken) == 0
+        assert slurm.job_records["12"].restarts == 1
+        assert "cannot be written" in (config.state_dir / "log").read_text()
+
+    @pytest.mark.parametrize("log", ["missing/log", "."])
+    def test_a_log_that_cannot_be_written_costs_nothing(self, slurm: FakeSlurm, config: Config, log: str) -> None:
+        assert epilog.run(ENVIRON, replace(config, log_file=config.state_dir / log)) == 0
+        assert slurm.job_records["12"].restarts == 1
+
+    def test_a_user_who_resets_the_count_in_the_comment_wins_nothing(self, slurm: FakeSlurm, config: Config) -> None:
+        spent = Ledger("run", tuple(replace(COUNTED, number=number) for number in range(3)), ("n9",))
+        slurm.set_job("12", restarts=3, comment="[slurm_ft n=0/3]", admin_comment=ledger.write("", spent))
+        _judge_attempt(slurm, 3)
+        epilog.run({**ENVIRON, "SLURM_JOB_RESTART_COUNT": "3"}, config)
+        assert slurm.changes == []
+        assert entries(config)["decided"]["state"] == "Pending - maxretriesexceeded"
+
+    @pytest.mark.parametrize("admin_comment", ["", "slurm_ft:{", 'slurm_ft:{"v":1}'])
+    def test_an_erased_or_damaged_ledger_does_not_reset_the_count(
+        self, slurm: FakeSlurm, config: Config, admin_comment: str
+    ) -> None:
+        slurm.set_job("12", restarts=1, comment="[slurm_ft n=1/3 ex=n9]", admin_comment=admin_comment)
+        _judge_attempt(slurm, 1)
+        epilog.run({**ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+        tag = comment_tag.read(slurm.job_records["12"].comment)
+        assert tag is not None
+        assert (tag.count, tag.limit) == (2, 3)
+
+    def test_a_damaged_ledger_is_followed_by_one_that_can_be_read(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.set_job("12", admin_comment='slurm_ft:{"v":1,"run":"3f')
+        epilog.run(ENVIRON, config)
+        history = ledger.read(slurm.job_records["12"].admin_comment)
+        assert history is not None
+        assert history.count == 1
+
+    def test_the_exclusions_of_earlier_attempts_stay(self, slurm: FakeSlurm, config: Config) -> None:
+        admin_comment = ledger.write("", Ledger("run", (COUNTED,), ("n9",)))
+        slurm.set_job("12", restarts=1, admin_comment=admin_comment)
+        slurm.excluded["12"] = "n[8-9]"  # n8 is the user's own
+        _judge_attempt(slurm, 1)
+        epilog.run({**ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+        assert slurm.excluded["12"] == "n[1,8-9]"
+        assert "ex=n9,n1 " in slurm.job_records["12"].comment
+
+    def test_a_node_failure_that_slurm_requeued_is_recorded_and_not_requeued_again(
+        self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
+    ) -> None:
+        slurm.set_job("12", restarts=1)
+        slurm.set_node("n1", state="down", reason="Not responding")
+        epilog.run({**ENVIRON, "SLURM_JOB_EXIT_CODE2": "0:0"}, config)
+        assert asked(slurm) == ["update_job"]
+        assert len(detached) == 1
+        assert slurm.excluded["12"] == "n1"
+
+    def test_a_node_failure_over_the_limit_is_cancelled(
+        self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
+    ) -> None:
+        slurm.set_job("12", restarts=1, comment="[slurm_ft n=3/3]")
+        slurm.set_node("n1", state="down", reason="Not responding")
+        epilog.run({**ENVIRON, "SLURM_JOB_EXIT_CODE2": "0:0"}, config)
+        assert asked(slurm) == ["update_job", "cancel"]
+        assert detached == []
+
+    def test_a_job_cancelled_between_look_and_act_is_not_revived(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.before["excluded_nodes"] = lambda: pytest.fail("nothing is to be written")
+        looks = iter(["COMPLETING", "COMPLETING", "CANCELLED"])
+        slurm.before["job"] = lambda: slurm.set_job("12", state=next(looks))
+        epilog.run(ENVIRON, config)
+        assert slurm.changes == []
+        assert "CANCELLED" in entries(config)["done"]["failed"][0]
+
+    def test_an_array_task_is_addressed_as_one(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.job_records = {"10_2": replace(slurm.job_records["12"], address="10_2")}
+        epilog.run({**ENVIRON, "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "2"}, config)
+        assert {call[1] for call in slurm.changes} == {"10_2"}
+        assert slurm.job_records["10_2"].restarts == 1
+
+    def test_a_forgotten_job_is_no_error(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.job_records.clear()
+        assert epilog.run(ENVIRON, config) == 0
+        assert entries(config) == {}
+
+    def test_hostile_text_reaches_the_journal_as_one_line(
+        self, slurm: FakeSlurm, config: Config, fault: NodeVerdict
+    ) -> None:
+        slurm.set_job("12", comment='a\n"b"\udcff\x1b[2J [slurm_ft]')
+        epilog.run(ENVIRON, config)
+        lines = (config.state_dir / journal.FILE_NAME).read_text("ascii").splitlines()
+        assert [json.loads(line)["what"] for line in lines] == ["decided", "done"]
+        assert slurm.job_records["12"].comment.startswith('a\n"b"\udcff\x1b[2J [slurm_ft n=1/3')
+
+    def test_slurm_not_answering_is_raised_for_the_caller_to_fail_open(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.refused.add("job")
+        with pytest.raises(SlurmCommandError):
+            epilog.run(ENVIRON, config)
+
+    def test_a_release_without_an_answer_is_logged(
+        self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        epilog.run(ENVIRON, config)
+        slurm.refused.add("job")
+        monkeypatch.setattr(epilog, "RELEASE_TIMEOUT", 0)
+        detached[0]()
+        assert "two minutes later" in (config.state_dir / "log").read_text()
+
+    @pytest.mark.parametrize("wrong", [{"SLURM_JOB_ID": "x"}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_EXIT_CODE2": "one"}])
+    def test_a_start_by_hand_says_what_is_missing(
+        self, slurm: FakeSlurm, config: Config, wrong: dict[str, str]
+    ) -> None:
+        with pytest.raises(HookEnvironmentError, match=next(iter(wrong))):
+            epilog.run({**ENVIRON, **wrong}, config)
+
+
+def _judge_attempt(slurm: FakeSlurm, attempt: int) -> None:
+    (verdict,) = node_record.read(slurm.node_records["n1"].reason, "n1")
+    slurm.set_node("n1", reason=node_record.add("", replace(verdict, attempt=attempt)))
+
+
+class TestProlog:
+    ENVIRON = {"SLURM_JOB_ID": "12", "SLURM_JOB_RESTART_COUNT": "2"}  # noqa: RUF012
+
+    def test_an_unannounced_restart_is_recorded_and_not_counted(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.set_job("12", admin_comment=ledger.write("of a tool", Ledger("run", (COUNTED,), ("n9",))))
+        assert prolog.run(self.ENVIRON, config) == 0
+        admin_comment = slurm.job_records["12"].admin_comment
+        history = ledger.read(admin_comment)
+        assert history is not None
+        assert [(attempt.number, attempt.counted) for attempt in history.attempts] == [(0, True), (1, False)]
+        assert (history.run_id, history.excluded, history.count) == ("run", ("n9",), 1)
+        assert admin_comment.startswith("of a tool ")
+
+    def test_an_announced_restart_needs_nothing(self, slurm: FakeSlurm, config: Config) -> None:
+        known = Ledger("run", (replace(COUNTED, number=1),), ())
+        slurm.set_job("12", admin_comment=ledger.write("", known))
+        prolog.run(self.ENVIRON, config)
+        assert slurm.changes == []
+
+    def test_a_job_without_a_ledger_gets_one(self, slurm: FakeSlurm, config: Config) -> None:
+        prolog.run(self.ENVIRON, config)
+        history = ledger.read(slurm.job_records["12"].admin_comment)
+        assert history is not None
+        assert [attempt.number for attempt in history.attempts] == [1]
+
+    def test_a_first_start_needs_nothing(self, slurm: FakeSlurm, config: Config) -> None:
+        prolog.run({**self.ENVIRON, "SLURM_JOB_RESTART_COUNT": "0"}, config)
+        assert slurm.changes == []
+
+    def test_observe_changes_nothing(self, slurm: FakeSlurm, config: Config) -> None:
+        prolog.run(self.ENVIRON, replace(config, mode=Mode.OBSERVE))
+        assert slurm.calls == []
+
+    def test_a_forgotten_job_is_no_error(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.job_records.clear()
+        assert prolog.run(self.ENVIRON, config) == 0

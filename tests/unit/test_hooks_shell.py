@@ -1,0 +1,269 @@
+"""The executables that slurm.conf names, run as Slurm runs them: without a PATH, with nothing but its variables."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurm_ft.node import attempt_file
+
+ROOT = Path(__file__).parents[2]
+JOB = {"SLURM_JOB_ID": "12", "SLURM_JOB_RESTART_COUNT": "0", "SLURM_JOB_NAME": "$(touch TRACE/name)"}
+CONTROLLER = {**JOB, "SLURM_JOB_EXIT_CODE2": "0:0", "SLURM_JOB_COMMENT": "[slurm_ft]"}
+NODE = {**JOB, "SLURMD_NODENAME": "n1", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_EXIT_CODE2": "1:0"}
+HOSTILE = ["$(touch TRACE/comment)", "`touch TRACE/comment`", "'; touch TRACE/comment; '", "*", "-n", "\\\\", "a\nb"]
+
+
+class Stage:
+    """A place to run a hook: fakes of slurm-ft and squeue that leave a trace, a run directory, a configuration."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.run_dir = directory / "run"
+        self.trace = directory / "trace"
+        self.trace.mkdir()
+        self.fake("slurm-ft")
+        self.fake("squeue", "echo 0")
+        self.config = directory / "slurm_ft.yaml"
+        self.config.write_text(f"slurm_bin: {directory}\n")
+
+    def fake(self, name: str, body: str = ":") -> None:
+        script = self.directory / name
+        script.write_text(f'#!/bin/sh\necho "$*" >>{self.trace}/{name}\n{body}\n')
+        script.chmod(0o755)
+
+    def run(self, hook: str, variables: dict[str, str], **more: str) -> subprocess.CompletedProcess[str]:
+        variables = {name: value.replace("TRACE", str(self.trace)) for name, value in {**variables, **more}.items()}
+        ours = {
+            "SLURM_FT_BIN": str(self.directory / "slurm-ft"),
+            "SLURM_FT_CONFIG": str(self.config),
+            "SLURM_FT_RUN_DIR": str(self.run_dir),
+        }
+        assignments = [f"{name}={value}" for name, value in {**ours, **variables}.items()]
+        return subprocess.run(
+            ["/usr/bin/env", "-i", *assignments, str(ROOT / hook)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            cwd=self.directory,
+        )
+
+    @property
+    def started(self) -> dict[str, list[str]]:
+        """The arguments of every command that was started, by its name."""
+        return {path.name: path.read_text().splitlines() for path in self.trace.iterdir()}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+SUSPICIOUS = re.compile("NVRM: |nvidia-nvswitch|fallen off the bus")
+
+
+def kernel_log() -> str:
+    """The real log of this machine."""
+    return subprocess.run(["/usr/bin/dmesg"], capture_output=True, text=True, errors="replace", check=False).stdout
+
+
+@pytest.fixture
+def marker(stage: Stage) -> str:
+    """The marker of a node Prolog that could write it."""
+    stage.run("prolog/node_prolog", NODE)
+    marker = attempt_file.read(stage.run_dir, "n1", 12).marker
+    if marker is None or marker not in kernel_log():
+        pytest.skip("only root may write to the kernel log and read it")
+    return marker
+
+
+class TestNodeProlog:
+    def test_notes_where_the_attempt_begins(self, stage: Stage) -> None:
+        assert stage.run("prolog/node_prolog", NODE).returncode == 0
+        start = attempt_file.read(stage.run_dir, "n1", 12)
+        assert start.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert start.uptime is not None
+        assert abs(start.uptime - float(Path("/proc/uptime").read_text().split()[0])) < 20
+        assert (stage.run_dir / "attempts" / "n1.12").stat().st_mode & 0o777 == 0o644
+
+    def test_leaves_its_marker_in_the_kernel_log(self, stage: Stage, marker: str) -> None:
+        assert re.fullmatch(r"slurm_ft: start job=12\.0 node=n1 id=[0-9.]+-[0-9]+", marker)
+        assert kernel_log().count(marker) == 1
+
+    def test_the_next_attempt_of_the_same_job_replaces_the_note(self, stage: Stage) -> None:
+        stage.run("prolog/node_prolog", NODE)
+        first = (stage.run_dir / "attempts" / "n1.12").read_text()
+        stage.run("prolog/node_prolog", NODE, SLURM_JOB_RESTART_COUNT="1")
+        second = (stage.run_dir / "attempts" / "n1.12").read_text()
+        assert first != second
+        assert len(second.splitlines()) == 3
+
+    def test_a_job_without_gpus_touches_nothing(self, stage: Stage) -> None:
+        for nothing in ({}, {"SLURM_JOB_GPUS": ""}):
+            variables = {name: value for name, value in NODE.items() if name != "SLURM_JOB_GPUS"} | nothing
+            assert stage.run("prolog/node_prolog", variables).returncode == 0
+        assert not stage.run_dir.exists()
+        assert stage.started == {}
+
+    @pytest.mark.parametrize("obstacle", ["run", "attempts", "note"])
+    def test_a_run_directory_that_cannot_be_made_never_stops_a_job(self, stage: Stage, obstacle: str) -> None:
+        if obstacle == "run":
+            stage.run_dir.touch()
+        elif obstacle == "attempts":
+            stage.run_dir.mkdir()
+            (stage.run_dir / "attempts").touch()
+        else:
+            (stage.run_dir / "attempts" / "n1.12").mkdir(parents=True)
+        assert stage.run("prolog/node_prolog", NODE).returncode == 0
+
+    @pytest.mark.parametrize("text", HOSTILE)
+    def test_text_of_a_user_does_nothing(self, stage: Stage, text: str) -> None:
+        done = stage.run("prolog/node_prolog", NODE, SLURM_JOB_NAME=text, SLURM_JOB_COMMENT=text)
+        assert done.returncode == 0
+        assert stage.started == {}
+        assert [path.name for path in (stage.run_dir / "attempts").iterdir()] == ["n1.12"]
+
+
+class TestNodeEpilog:
+    def test_a_failed_job_is_judged_and_its_note_removed(self, stage: Stage) -> None:
+        stage.run("prolog/node_prolog", NODE)
+        stage.fake("slurm-ft", f"cat {stage.run_dir}/attempts/n1.12 >/dev/null || exit 75")
+        assert stage.run("epilog/node_epilog", NODE).returncode == 0
+        assert stage.started == {"slurm-ft": ["hook node-epilog"]}
+        assert list((stage.run_dir / "attempts").iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("status", "code"), [(0, 0), (1, 0), (2, 0), (74, 0), (75, 1), (78, 0), (127, 0), (255, 0)]
+    )
+    def test_only_a_failed_drain_fails_the_epilog(self, stage: Stage, status: int, code: int) -> None:
+        stage.fake("slurm-ft", f"exit {status}")
+        assert stage.run("epilog/node_epilog", NODE).returncode == code
+
+    def test_a_judge_killed_or_missing_never_costs_the_node(self, stage: Stage) -> None:
+        stage.fake("slurm-ft", "kill -9 $$")
+        assert stage.run("epilog/node_epilog", NODE).returncode == 0
+        assert stage.run("epilog/node_epilog", NODE, SLURM_FT_BIN="/nonexistent").returncode == 0
+
+    def test_a_job_without_gpus_starts_nothing(self, stage: Stage) -> None:
+        assert stage.run("epilog/node_epilog", NODE, SLURM_JOB_GPUS="").returncode == 0
+        assert stage.started == {}
+
+    def test_a_good_end_and_a_log_clean_since_the_marker_start_no_python(self, stage: Stage, marker: str) -> None:
+        assert stage.run("epilog/node_epilog", NODE, SLURM_JOB_EXIT_CODE2="0:0").returncode == 0
+        if SUSPICIOUS.search(kernel_log().partition(marker)[2]):
+            pytest.skip("something else wrote to this machine's kernel log")
+        assert stage.started == {}
+        assert list((stage.run_dir / "attempts").iterdir()) == []
+
+    def test_a_good_end_with_a_line_of_the_driver_is_judged(self, stage: Stage, marker: str) -> None:
+        Path("/dev/kmsg").write_text("NVRM: a test of slurm_ft, no fault\n")
+        assert stage.run("epilog/node_epilog", NODE, SLURM_JOB_EXIT_CODE2="0:0").returncode == 0
+        assert stage.started == {"slurm-ft": ["hook node-epilog"]}
+
+    @pytest.mark.parametrize("code", ["1:0", "0:9", "0:15", "137:0"])
+    def test_every_bad_end_is_judged(self, stage: Stage, code: str) -> None:
+        stage.run("epilog/node_epilog", NODE, SLURM_JOB_EXIT_CODE2=code)
+        assert stage.started == {"slurm-ft": ["hook node-epilog"]}
+
+    @pytest.mark.parametrize("text", HOSTILE)
+    def test_text_of_a_user_does_nothing(self, stage: Stage, text: str) -> None:
+        assert stage.run("epilog/node_epilog", NODE, SLURM_JOB_NAME=text, SLURM_JOB_COMMENT=text).returncode == 0
+        assert stage.started.keys() == {"slurm-ft"}
+
+
+class TestSlurmctldEpilog:
+    @pytest.mark.parametrize(
+        "comment", ["", "slurm_ft", "[slurm_ft", "[slurm_ftx]", "[SLURM_FT]", "slurm_ft]", *HOSTILE]
+    )
+    @pytest.mark.parametrize("code", ["0:0", "1:0"])
+    def test_a_job_that_did_not_ask_starts_no_command(self, stage: Stage, comment: str, code: str) -> None:
+        done = stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_COMMENT=comment, SLURM_JOB_EXIT_CODE2=code)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert stage.started == {}
+
+    @pytest.mark.parametrize(
+        "comment",
+        ["[slurm_ft]", "a [slurm_ft limit=1] b", "[slurm_ft]x", "$(touch TRACE/comment)[slurm_ft]", "\n[slurm_ft]"],
+    )
+    def test_a_job_that_asked_and_failed_is_judged_without_a_look(self, stage: Stage, comment: str) -> None:
+        done = stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_COMMENT=comment, SLURM_JOB_EXIT_CODE2="1:0")
+        assert done.returncode == 0
+        assert stage.started == {"slurm-ft": ["hook slurmctld-epilog"]}
+
+    def test_a_good_end_costs_one_look(self, stage: Stage) -> None:
+        assert stage.run("epilog/slurmctld_epilog", CONTROLLER).returncode == 0
+        assert stage.started == {"squeue": ["-h -t all -j 12 -O RestartCnt"]}
+
+    def test_the_restart_count_is_compared_for_what_it_says(self, stage: Stage) -> None:
+        """squeue fills the field with blanks."""
+        stage.fake("squeue", "echo '3                   '")
+        stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_RESTART_COUNT="3")
+        assert stage.started.keys() == {"squeue"}
+
+    def test_a_missing_restart_count_is_that_of_the_first_attempt(self, stage: Stage) -> None:
+        variables = {name: value for name, value in CONTROLLER.items() if name != "SLURM_JOB_RESTART_COUNT"}
+        stage.run("epilog/slurmctld_epilog", variables)
+        assert stage.started.keys() == {"squeue"}
+
+    @pytest.mark.parametrize(
+        "answer", ["echo 1", "echo", ":", "exit 1", "echo 0; exit 1", "echo $(touch x)", "kill -9 $$"]
+    )
+    def test_a_good_end_is_judged_when_slurm_requeued_it_or_does_not_say(self, stage: Stage, answer: str) -> None:
+        stage.fake("squeue", answer)
+        assert stage.run("epilog/slurmctld_epilog", CONTROLLER).returncode == 0
+        assert stage.started["slurm-ft"] == ["hook slurmctld-epilog"]
+
+    def test_a_squeue_that_is_missing_is_no_answer(self, stage: Stage) -> None:
+        (stage.directory / "squeue").unlink()
+        stage.run("epilog/slurmctld_epilog", CONTROLLER)
+        assert stage.started == {"slurm-ft": ["hook slurmctld-epilog"]}
+
+    def test_an_array_task_is_addressed_as_one(self, stage: Stage) -> None:
+        stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_ARRAY_JOB_ID="10", SLURM_ARRAY_TASK_ID="3")
+        assert stage.started == {"squeue": ["-h -t all -j 10_3 -O RestartCnt"]}
+
+    @pytest.mark.parametrize("opt_in", ["requeue", "all"])
+    def test_where_all_jobs_fail_over_none_needs_a_tag(self, stage: Stage, opt_in: str) -> None:
+        stage.config.write_text(f"slurm_bin: {stage.directory}\nopt_in: {opt_in}")
+        stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_COMMENT="", SLURM_JOB_EXIT_CODE2="1:0")
+        assert stage.started == {"slurm-ft": ["hook slurmctld-epilog"]}
+
+    @pytest.mark.parametrize("status", [1, 75, 127])
+    def test_an_error_of_ours_never_fails_the_hook(self, stage: Stage, status: int) -> None:
+        stage.fake("slurm-ft", f"exit {status}")
+        assert stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_EXIT_CODE2="1:0").returncode == 0
+
+    def test_a_missing_command_never_fails_the_hook(self, stage: Stage) -> None:
+        done = stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_EXIT_CODE2="1:0", SLURM_FT_BIN="/nonexistent")
+        assert done.returncode == 0
+
+    def test_a_missing_configuration_means_the_defaults(self, stage: Stage) -> None:
+        stage.config.unlink()
+        stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_EXIT_CODE2="1:0")
+        assert stage.started == {"slurm-ft": ["hook slurmctld-epilog"]}
+
+
+class TestSlurmctldProlog:
+    @pytest.mark.parametrize("count", ["", "0", "x", "-1"])
+    def test_a_first_start_needs_nothing(self, stage: Stage, count: str) -> None:
+        assert stage.run("prolog/slurmctld_prolog", CONTROLLER, SLURM_JOB_RESTART_COUNT=count).returncode == 0
+        assert stage.started == {}
+
+    @pytest.mark.parametrize("comment", ["", "[slurm_ft", *HOSTILE])
+    def test_a_job_that_did_not_ask_starts_nothing(self, stage: Stage, comment: str) -> None:
+        more = {"SLURM_JOB_RESTART_COUNT": "1", "SLURM_JOB_COMMENT": comment}
+        assert stage.run("prolog/slurmctld_prolog", CONTROLLER, **more).returncode == 0
+        assert stage.started == {}
+
+    def test_a_restart_is_checked(self, stage: Stage) -> None:
+        assert stage.run("prolog/slurmctld_prolog", CONTROLLER, SLURM_JOB_RESTART_COUNT="1").returncode == 0
+        assert stage.started == {"slurm-ft": ["hook slurmctld-prolog"]}
+
+    @pytest.mark.parametrize("body", ["exit 1", "exit 75", "kill -9 $$"])
+    def test_an_error_of_ours_never_holds_a_job(self, stage: Stage, body: str) -> None:
+        stage.fake("slurm-ft", body)
+        assert stage.run("prolog/slurmctld_prolog", CONTROLLER, SLURM_JOB_RESTART_COUNT="1").returncode == 0

@@ -1,0 +1,206 @@
+"""The Python part of the node Epilog: from the files of the node to what it asks of Slurm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm, node
+
+from slurm_ft.config import Config, Mode
+from slurm_ft.errors import HookEnvironmentError
+from slurm_ft.failover import node_record
+from slurm_ft.model import JobKey
+from slurm_ft.node import attempt_file, epilog
+from slurm_ft.node.attempt_file import AttemptStart
+from slurm_ft.slurm.cli import CommandLine
+
+BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+MARKER = "slurm_ft: start job=12.0 node=n1 id=90.00-7"
+START = f"12,99,90000000,-;{MARKER}"
+OFF_BUS = "3,100,100000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+PROGRAM = "3,100,100000000,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=python, MMU Fault"
+OTHER_GPU = OFF_BUS.replace("3b", "5e")
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = FakeSlurm(node_records={"n1": node("n1", "mixed", "", "")})
+    monkeypatch.setattr(CommandLine, "of", lambda _: fake)
+    return fake
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(
+        mode=Mode.ACT,
+        kernel_log=tmp_path / "kmsg",
+        gpu_inventory={"n1": ("0000:3b:00.0", "0000:5e:00.0")},
+        log_file=tmp_path / "log",
+    )
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """What slurmd gives its Epilog after a job that ended 1:0 on the first GPU of n1."""
+    attempts = tmp_path / "attempts"
+    attempts.mkdir()
+    (attempts / "n1.12").write_text(f"{MARKER}\n{BOOT}\n90.00\n")
+    return {
+        "SLURM_FT_RUN_DIR": str(tmp_path),
+        "SLURMD_NODENAME": "n1",
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_GPUS": "0",
+        "SLURM_JOB_EXIT_CODE2": "1:0",
+        "SLURM_JOB_RESTART_COUNT": "0",
+    }
+
+
+def kernel_log(config: Config, *records: str) -> None:
+    config.kernel_log.write_text("".join(f"{record}\n" for record in records))
+
+
+def test_a_hardware_fault_drains_the_node_with_its_verdict(
+    slurm: FakeSlurm, config: Config, environ: dict[str, str]
+) -> None:
+    kernel_log(config, START, OFF_BUS)
+    assert epilog.run(environ, config) == 0
+    record = slurm.node_records["n1"]
+    (verdict,) = node_record.read(record.reason, "n1")
+    assert (record.draining, record.comment) == (True, "")
+    assert (verdict.raw_id, verdict.attempt, verdict.cause, verdict.pci) == (12, 0, "xid79", "0000:3b:00")
+    assert "fallen off the bus" in verdict.text
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (START,),
+        (START, PROGRAM),
+        (START, OTHER_GPU),
+        (OFF_BUS, START.replace("90000000", "110000000")),
+    ],
+    ids=["nothing", "the program", "a GPU of another job", "an earlier job"],
+)
+def test_no_fault_of_this_job_leaves_the_node_alone(
+    slurm: FakeSlurm, config: Config, environ: dict[str, str], records: tuple[str, ...]
+) -> None:
+    kernel_log(config, *records)
+    assert epilog.run(environ, config) == 0
+    assert slurm.calls == []
+
+
+def test_a_fault_after_a_good_end_still_drains(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
+    kernel_log(config, START, OFF_BUS)
+    epilog.run({**environ, "SLURM_JOB_EXIT_CODE2": "0:0"}, config)
+    assert slurm.node_records["n1"].draining
+
+
+@pytest.mark.parametrize("log", [None, "", "no record\n"], ids=["missing", "empty", "garbage"])
+def test_a_log_that_cannot_be_read_is_unknown_and_drains_nothing(
+    slurm: FakeSlurm, config: Config, environ: dict[str, str], log: str | None
+) -> None:
+    if log is not None:
+        config.kernel_log.write_text(log)
+    assert epilog.run(environ, config) == 0
+    assert slurm.calls == []
+    assert "kernel_log_unreadable" in (config.log_file or Path()).read_text()
+
+
+def test_gpus_that_cannot_be_named_are_unknown(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
+    kernel_log(config, START, OFF_BUS)
+    assert epilog.run({**environ, "SLURM_JOB_GPUS": "7"}, config) == 0
+    assert slurm.calls == []
+
+
+def test_a_reboot_during_the_attempt_is_unknown(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
+    kernel_log(config, START, OFF_BUS)
+    (Path(environ["SLURM_FT_RUN_DIR"]) / "attempts" / "n1.12").write_text(f"{MARKER}\nanother-boot\n90.00\n")
+    assert epilog.run(environ, config) == 0
+    assert slurm.calls == []
+
+
+def test_without_a_prolog_nothing_is_known(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
+    kernel_log(config, OFF_BUS)
+    (Path(environ["SLURM_FT_RUN_DIR"]) / "attempts" / "n1.12").unlink()
+    assert epilog.run(environ, config) == 0
+    assert slurm.calls == []
+
+
+def test_observe_notes_the_verdict_and_drains_nothing(
+    slurm: FakeSlurm, config: Config, environ: dict[str, str]
+) -> None:
+    kernel_log(config, START, OFF_BUS)
+    assert epilog.run(environ, replace(config, mode=Mode.OBSERVE)) == 0
+    record = slurm.node_records["n1"]
+    assert (record.draining, record.reason) == (False, "")
+    assert len(node_record.read(record.comment, "n1")) == 1
+
+
+def test_a_refused_drain_fails_the_epilog_so_that_slurmd_drains(
+    slurm: FakeSlurm, config: Config, environ: dict[str, str]
+) -> None:
+    kernel_log(config, START, OFF_BUS)
+    slurm.refused.add("drain_node")
+    assert epilog.run(environ, config) == 75
+    assert "could not be reported" in (config.log_file or Path()).read_text()
+
+
+@pytest.mark.parametrize("refused", ["nodes", "set_node_comment"])
+def test_a_note_that_cannot_be_left_costs_no_node(
+    slurm: FakeSlurm, config: Config, environ: dict[str, str], refused: str
+) -> None:
+    kernel_log(config, START, OFF_BUS)
+    slurm.refused.add(refused)
+    assert epilog.run(environ, replace(config, mode=Mode.OBSERVE)) == 0
+
+
+def test_a_start_by_hand_says_what_is_missing(config: Config) -> None:
+    with pytest.raises(HookEnvironmentError, match="SLURM_JOB_ID"):
+        epilog.run({}, config)
+    with pytest.raises(HookEnvironmentError, match="SLURMD_NODENAME"):
+        epilog.run({"SLURM_JOB_ID": "12"}, config)
+
+
+def test_hostile_text_in_the_log_stays_one_line_of_printable_ascii(
+    slurm: FakeSlurm, config: Config, environ: dict[str, str]
+) -> None:
+    config.kernel_log.write_bytes(f"{START}\n{OFF_BUS}".encode() + b" || \x1b[2J\xff" + "é".encode() + b"x" * 900)
+    epilog.run(environ, config)
+    reason = slurm.node_records["n1"].reason
+    assert reason.isascii()
+    assert reason.isprintable()
+    assert len(node_record.read(reason, "n1")) == 1
+
+
+class TestAttemptFile:
+    def test_reads_what_the_prolog_wrote(self, environ: dict[str, str]) -> None:
+        start = attempt_file.read(attempt_file.run_dir(environ), "n1", 12)
+        assert start == AttemptStart(MARKER, BOOT, 90.0)
+
+    def test_an_empty_marker_is_none(self, environ: dict[str, str], tmp_path: Path) -> None:
+        (tmp_path / "attempts" / "n1.12").write_text(f"\n{BOOT}\n90.00\n")
+        assert attempt_file.read(tmp_path, "n1", 12) == AttemptStart(None, BOOT, 90.0)
+
+    @pytest.mark.parametrize("content", [b"", b"\n", b"a\nb\n", b"a\nb\nc\n", b"\xff\xfe\n\n1\n", b"\0" * 99])
+    def test_a_damaged_note_is_none(self, environ: dict[str, str], tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "attempts" / "n1.12").write_bytes(content)
+        assert attempt_file.read(tmp_path, "n1", 12) == AttemptStart()
+
+    def test_a_missing_note_is_none(self, tmp_path: Path) -> None:
+        assert attempt_file.read(tmp_path, "n1", 12) == AttemptStart()
+        (tmp_path / "attempts" / "n1.12").mkdir(parents=True)
+        assert attempt_file.read(tmp_path, "n1", 12) == AttemptStart()
+
+    @pytest.mark.parametrize("environ", [{}, {"SLURM_FT_RUN_DIR": ""}])
+    def test_the_default_is_the_one_of_the_prolog(self, environ: dict[str, str]) -> None:
+        directory = attempt_file.run_dir(environ)
+        assert f":-{directory}}}" in (Path(__file__).parents[2] / "prolog" / "node_prolog").read_text()
+
+
+def test_observation_asks_nothing_of_slurm(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
+    kernel_log(config, START, OFF_BUS)
+    (evidence,) = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+    assert [event.code for event in evidence.events] == [79]
+    assert slurm.calls == []
