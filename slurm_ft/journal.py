@@ -20,6 +20,7 @@ def append(state_dir: Path, entry: Mapping[str, Any]) -> None:
 
     Behind a line that a crash has torn it starts a new one.
     """
+    state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     line = json.dumps({"v": SCHEMA_VERSION, **entry}, separators=(",", ":"), ensure_ascii=True) + "\n"
     descriptor = os.open(state_dir / FILE_NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
     try:

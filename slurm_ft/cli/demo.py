@@ -7,6 +7,7 @@ exit code says whether all of it happened.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,13 +30,7 @@ STEP_SECONDS = 0.15
 TIMEOUT_S = 120.0
 FAULT_FILE = "fault"
 XID, XID_TEXT = 79, "GPU has fallen off the bus."
-ENDED = (
-    JobState.COMPLETED,
-    JobState.INTERNAL_ERROR,
-    JobState.MAX_RETRIES_EXCEEDED,
-    JobState.FAILED,
-    JobState.CANCELLED,
-)
+GOES_ON = (JobState.PENDING, JobState.RUNNING, JobState.FAILOVER_IN_PROGRESS)
 BANNER = "==== slurm_ft job "
 
 
@@ -113,7 +108,7 @@ def failover(show: Show) -> None:
     show.say(f"fault injected: kernel log of {bad} says Xid {XID} for GPU {lab.pci(bad, 0)}; the training dies of it")
     again = follow(show, job, lambda: show.log.count(BANNER) > 1)
     show.say(f"running on {again.job.nodes}, {time.monotonic() - fault:.1f} s after the fault")
-    end = follow(show, job, lambda: show.view(job).state in ENDED)
+    end = follow(show, job, lambda: show.view(job).state not in GOES_ON)
     state, reason, _ = lab.node(bad)
     show.say("the job has ended; slurm-ft status:")
     present(show, end)
@@ -138,7 +133,7 @@ def _check_failover(show: Show, end: JobView, bad: str, drained: tuple[str, str]
 def refusal(show: Show) -> None:
     """The training has a bug: no drain, no requeue."""
     job = submit(show, "--fail-at", "25", "--fail-as", "python")
-    end = follow(show, job, lambda: show.view(job).state in ENDED)
+    end = follow(show, job, lambda: show.view(job).state not in GOES_ON)
     show.say("the job has ended; slurm-ft status:")
     present(show, end)
     states = {node: show.lab.node(node)[0] for node in show.lab.nodes}
@@ -174,10 +169,7 @@ def follow(show: Show, job: int, reached: Callable[[], object]) -> JobView:
     """Wait until something is reached, telling each change of the job's state and each of its steps."""
     deadline, told = time.monotonic() + TIMEOUT_S, ""
     while not reached():
-        view = show.view(job)
-        text = f"job {job}: {view.state.value}" + (f" on {view.job.nodes}" if view.job.nodes else "")
-        steps = [line for line in show.log.splitlines() if line.startswith("step ")]
-        text += f" · {steps[-1]}" if steps and view.state is JobState.RUNNING else ""
+        text = _progress(show, job)
         if text != told:
             show.say(text)
             told = text
@@ -185,6 +177,17 @@ def follow(show: Show, job: int, reached: Callable[[], object]) -> JobView:
             raise LabError(f"job {job} made no progress within {TIMEOUT_S:g} s ({text})", f"Its log:\n{show.log}")
         time.sleep(0.2)
     return show.view(job)
+
+
+def _progress(show: Show, job: int) -> str:
+    view = show.view(job)
+    text = f"job {job}: {view.state.value}" + (f" on {view.job.nodes}" if view.job.nodes else "")
+    steps = [line for line in show.log.splitlines() if _is_tenth_step(line)]
+    return f"{text} · {steps[-1]}" if steps and view.state is JobState.RUNNING else text
+
+
+def _is_tenth_step(line: str) -> bool:
+    return re.match(r"step \d*0/", line) is not None
 
 
 def newest(show: Show) -> str:
@@ -195,8 +198,7 @@ def newest(show: Show) -> str:
 def present(show: Show, view: JobView) -> None:
     """The status table, the job's story, and the lines of its log that matter."""
     print(f"\n{render.table([view])}\n\n{render.story(view)}\n\nthe job's log, shortened:")
-    lines = show.log.splitlines()
-    kept = [line for line in lines if not line.startswith("step ") or line.split()[1].partition("/")[0].endswith("0")]
+    kept = [line for line in show.log.splitlines() if not line.startswith("step ") or _is_tenth_step(line)]
     print("\n".join(f"  | {line}" for line in kept) + "\n")
 
 

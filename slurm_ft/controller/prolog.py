@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from slurm_ft.config import Config, Mode
-from slurm_ft.failover import actions, ledger
+from slurm_ft.failover import actions, claim, ledger
 from slurm_ft.log import open_log
 from slurm_ft.model import Attempt, Domain, Ledger
 from slurm_ft.slurm import environment
@@ -28,7 +28,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     key = environment.job_key(environ)
     slurm = CommandLine.of(config)
     job = slurm.job(key.address)
-    if job is None or key.attempt == 0:
+    if job is None or key.attempt == 0 or not claim.opted_in(job.comment, job.requeue, config):
         return 0
     history = ledger.read(job.admin_comment) or Ledger(run_id=secrets.token_hex(6))
     lost = key.attempt - 1

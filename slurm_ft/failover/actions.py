@@ -67,7 +67,11 @@ def apply(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> Don
     """
     if decision.action is Action.NONE:
         return Done()
-    record = Step("exclude and record", partial(_write_back, slurm, key, decision, history))
+    try:
+        update = _update(slurm, key, decision, history)  # before the requeue: nothing may fail between the two
+    except SlurmFtError as error:
+        return Done((), (f"read the job: {error}",))
+    record = Step("exclude and record", partial(_write_back, slurm, key, update))
     if decision.action is Action.REQUEUE:
         return _run((Step("requeue", partial(_requeue, slurm, key), vital=True), record))
     if decision.action is Action.CANCEL:
@@ -107,17 +111,21 @@ def _requeue(slurm: Slurm, key: JobKey) -> None:
     slurm.requeue(key.address)
 
 
-def _write_back(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> None:
-    """Exclusions merged with the user's own, the tag, the ledger; each alone if Slurm refuses them together."""
+def _update(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> JobUpdate:
+    """Exclusions merged with the user's own, the tag, the ledger."""
     job = slurm.job(key.address)
     if job is None:
         raise SlurmCommandError(f"update {key.address}", "not tried", "Slurm has forgotten the job")
     tag = Tag(decision.count, decision.limit, history.excluded, decision.cause)
-    update = JobUpdate(
+    return JobUpdate(
         excluded_nodes=nodelist.merge(slurm.excluded_nodes(key.address), ",".join(history.excluded)) or None,
         comment=comment_tag.write(job.comment, tag),
         admin_comment=ledger.write(job.admin_comment, history),
     )
+
+
+def _write_back(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
+    """All at once, or one by one if Slurm refuses that."""
     try:
         slurm.update_job(key.address, update)
     except SlurmCommandError:

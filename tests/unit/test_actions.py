@@ -126,7 +126,7 @@ class TestApply:
 
     def test_a_forgotten_job_is_not_requeued(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
         slurm.job_records.clear()
-        assert "gone" in actions.apply(slurm, KEY, requeue, history).failed[0]
+        assert "forgotten" in actions.apply(slurm, KEY, requeue, history).failed[0]
         assert slurm.changes == []
 
     def test_a_refused_requeue_changes_nothing_else(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
@@ -175,12 +175,12 @@ class TestApply:
         assert actions.apply(slurm, KEY, requeue, history).failed == ()
         assert JobUpdate() not in updates(slurm)
 
-    def test_an_exclusion_that_cannot_be_read_does_not_lose_the_rest_of_the_hook(
+    def test_a_job_that_cannot_be_counted_is_not_requeued(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
         slurm.excluded["12"] = "n[1-"
         done = actions.apply(slurm, KEY, requeue, history)
-        assert done.steps == ("requeue",)
+        assert (done.steps, slurm.changes) == ((), [])
         assert "n[1-" in done.failed[0]
 
     def test_record_updates_and_never_requeues(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:

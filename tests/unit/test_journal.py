@@ -50,9 +50,10 @@ def test_strangers_cannot_read_it(tmp_path: Path) -> None:
     assert (tmp_path / journal.FILE_NAME).stat().st_mode & 0o007 == 0
 
 
-def test_a_missing_directory_is_an_error_of_the_caller(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        journal.append(tmp_path / "missing", {})
+def test_a_missing_directory_is_made_and_closed_to_strangers(tmp_path: Path) -> None:
+    journal.append(tmp_path / "missing", {"job": "1"})
+    assert journal.entries(tmp_path / "missing")[0]["job"] == "1"
+    assert (tmp_path / "missing").stat().st_mode & 0o007 == 0
 
 
 @pytest.mark.usefixtures("_closed")
