@@ -18,6 +18,9 @@ class EventKind(str, Enum):
     XID = "xid"  # NVRM: Xid (PCI:...): N
     SXID = "sxid"  # nvidia-nvswitchN: SXid (PCI:...): N
     OFF_BUS = "off_bus"  # "GPU has fallen off the bus" without an Xid of its own
+    HOST = "host"  # the node around the GPUs: memory, PCIe, NIC, disk
+    GPU_STATE = "gpu_state"  # what NVML or DCGM say of a GPU after the attempt
+    OUTPUT = "output"  # a signature in the job's own output
 
 
 class Domain(str, Enum):
@@ -56,6 +59,7 @@ class NodeAction(str, Enum):
 class Event:
     """One thing a sensor saw, with the line it came from.
 
+    `name` tells events without a code apart: "gpu_lost", "row_remap_pending", "mce_uncorrected", "python_traceback".
     `pci` is canonical: `domain:bus:device` in lower case without a function, e.g. `0000:3b:00`; None when the line
     names no device. `at` is in seconds of the source's own clock (kernel log: since boot). `line` counts from 1 in
     the input it was read from. `source` is the whole line, bounded by the sensor.
@@ -67,6 +71,7 @@ class Event:
     source: str
     at: float | None = None
     line: int | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

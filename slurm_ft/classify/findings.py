@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from slurm_ft.classify.catalogue import RECOVERY_ACTIONS
 from slurm_ft.classify.codes import CLEANUP, NVLINK5, XidFacts, nvlink5_facts, sxid_facts, xid_facts
+from slurm_ft.classify.facts import Blame, fact_of
 from slurm_ft.classify.message_text import nvlink5_registers, recovery_action, says_fatal
 from slurm_ft.model import Certainty, Event, EventKind, Evidence, Scope
 
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 RECOVERY_XID = 154
 # A GPU under these stays usable: the job's process must go, the node need not.
 _USABLE = ("RESTART_APP", "IGNORE")
-
-
-class Blame(str, Enum):
-    """What one event says about who ended the job."""
-
-    HARDWARE = "hardware"
-    APPLICATION = "application"
-    AMBIGUOUS = "ambiguous"
-    NOBODY = "nobody"  # a consequence of something else, or a notice: explains no death
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +46,7 @@ def _order(pair: tuple[Event, bool]) -> tuple[object, ...]:
     late = float("inf")
     at = late if event.at is None else event.at
     line = late if event.line is None else event.line
-    return at, line, event.source, event.kind.value, event.code or 0, event.pci or "", readable
+    return at, line, event.source, event.kind.value, event.code or 0, event.name, event.pci or "", readable
 
 
 def _spoken(events: Iterable[Event]) -> dict[tuple[str | None, int | None], set[bool]]:
@@ -74,11 +65,16 @@ def _spoken(events: Iterable[Event]) -> dict[tuple[str | None, int | None], set[
 
 def _finding(event: Event, readable: bool, spoken: dict[tuple[str | None, int | None], set[bool]]) -> Finding:
     if event.code is None:
-        what = "the driver's message that the GPU has fallen off the bus"
-        return Finding(event, Blame.HARDWARE, "off_bus", what, drains=True, complete=readable)
+        return _named(event, readable)
     if event.kind is EventKind.SXID:
         return _sxid(event, event.code, readable, spoken[event.pci, event.code])
     return _xid(event, event.code, readable)
+
+
+def _named(event: Event, readable: bool) -> Finding:
+    cause = event.name or event.kind.value
+    fact = fact_of(event.kind, cause)
+    return Finding(event, fact.blame, cause, fact.what, fact.drains, fact.scope, fact.certainty, readable)
 
 
 def _sxid(event: Event, code: int, readable: bool, words: set[bool]) -> Finding:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_ft.classify.findings import Blame, Finding, findings_of, needs_drain
+from slurm_ft.classify.facts import Blame
+from slurm_ft.classify.findings import Finding, findings_of, needs_drain
 from slurm_ft.model import Certainty, Domain, Evidence, ExitStatus, NodeAction, Scope, Verdict
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
