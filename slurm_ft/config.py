@@ -51,6 +51,7 @@ class Config:
     command_timeout: float = 10.0  # of one Slurm command
     kernel_log: Path = Path("/dev/kmsg")
     kernel_log_grace: float = 300.0  # a line this long after a known end still belongs to the attempt
+    watch_grace: float = 60.0  # how long a job may outlive a fatal fault of its GPU before `slurm-ft watch` ends it
     gpu_inventory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     state_dir: Path = Path("/var/lib/slurm_ft")
     log_file: Path | None = None  # None: syslog
@@ -216,6 +217,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "command_timeout": _seconds(0.1, 300),
     "kernel_log": _path,
     "kernel_log_grace": _seconds(0, 86400),
+    "watch_grace": _seconds(0, 86400),
     "gpu_inventory": _inventory,
     "state_dir": _path,
     "log_file": _optional_path,

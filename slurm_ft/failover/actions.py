@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
-from slurm_ft.failover import comment_tag, ledger, node_record
+from slurm_ft.failover import comment_tag, hanging, ledger, node_record
 from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
@@ -109,6 +109,18 @@ def _requeue(slurm: Slurm, key: JobKey) -> None:
         state = "gone" if job is None else f"{job.state}, restarts {job.restarts}"
         raise SlurmCommandError(f"requeue {key.address}", "not tried", f"the job is {state} by now")
     slurm.requeue(key.address)
+
+
+def end_hanging(slurm: Slurm, key: JobKey) -> str:
+    """Kill the batch script of an attempt that outlives a fatal fault, so that it fails and the hooks take over.
+
+    Looks once more right before: another attempt of the job must not be hit. Raises SlurmCommandError.
+    """
+    job = slurm.job(key.address)
+    if job is None or not hanging.runs(key, job):
+        return "not ended: it has ended by itself"
+    slurm.kill_batch_script(key.address)
+    return "killed its batch script"
 
 
 def _update(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> JobUpdate:
