@@ -60,12 +60,11 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
 
 
 def _recorded(kernel: Evidence, config: Config, key: JobKey, node: str) -> tuple[Evidence, ...]:
-    """What the watcher recorded of the attempt, where the kernel log lacks something: lost lines, or a reboot."""
-    if kernel.readable and not kernel.detail:
-        return ()
+    """What the watcher recorded of the attempt and the kernel log does not show: lost lines, a boot that has ended."""
+    whole = kernel.readable and not kernel.detail
     boot_time = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    path = event_file.path_of(config.state_dir, node)
-    recorded = event_file.evidence_of(path, f"{key.raw_id}.{key.attempt}", running_boot(), boot_time)
+    path, attempt = event_file.path_of(config.state_dir, node), f"{key.raw_id}.{key.attempt}"
+    recorded = event_file.evidence_of(path, attempt, running_boot(), boot_time, live_only=whole)
     return () if recorded is None else (recorded,)
 
 

@@ -18,6 +18,7 @@ from slurm_ft.model import Event, EventKind, Evidence
 
 SENSOR = "event_file"
 SCHEMA_VERSION = 1
+LIVE = -1  # the sequence of an event that came from another source than the kernel log: it is found nowhere else
 MAX_SIZE = 1 << 20  # bytes
 KEPT_PER_CAUSE = 8  # of one code on one device in one boot: a flood that a user can cause must not push others out
 MAX_CAUSES = 1024  # different causes that are counted at a time
@@ -67,15 +68,19 @@ def read(path: Path) -> list[RecordedEvent]:
     return [event for event in parsed if event is not None]
 
 
-def evidence_of(path: Path, attempt: str, boot_id: str, boot_time: float) -> Evidence | None:
+def evidence_of(
+    path: Path, attempt: str, boot_id: str, boot_time: float, *, live_only: bool = False
+) -> Evidence | None:
     """What was recorded of one attempt (`job.restart`), or None if there is nothing.
 
-    Times of an earlier boot become negative: seconds before `boot_time`, the wall time of this boot.
+    `live_only` leaves out what the kernel log itself shows. Times of an earlier boot become negative: seconds before
+    `boot_time`, the wall time of this boot.
     """
     try:
-        recorded = [one for one in read(path) if attempt in one.attempts]
+        every = [one for one in read(path) if attempt in one.attempts]
     except OSError as error:
         return Evidence(SENSOR, readable=False, detail=f"{path}: {error.strerror or error}")
+    recorded = [one for one in every if one.sequence == LIVE or not live_only]
     if not recorded:
         return None
     events = tuple(one.event if one.boot_id == boot_id else _moved(one, boot_time) for one in recorded)

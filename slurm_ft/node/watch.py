@@ -12,10 +12,12 @@ import select
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import findings_of
+from slurm_ft.config import Config
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.model import Event, EventKind, Evidence
 from slurm_ft.node import attempt_file, event_file
@@ -30,6 +32,23 @@ from slurm_ft.sensors.kernel_log import running_boot
 MARKERS_KEPT = 4096
 
 
+class LiveSource(Protocol):
+    """What tells of faults while they happen and is not the kernel log, such as NVML's event set.
+
+    A source that can only be waited for in its own way runs in a child process and writes to a pipe.
+    """
+
+    def fileno(self) -> int:
+        """What to poll for input."""
+
+    def read(self) -> Sequence[Event]:
+        """What has come, without waiting. Raises OSError when nothing will come any more."""
+
+
+# Each opens one source, and raises OSError or SlurmFtError where there is none.
+LIVE_SOURCES: tuple[Callable[[Config], LiveSource], ...] = ()
+
+
 def watch(place: Place) -> None:
     """Watch the node until a signal ends the process. Raises SlurmFtError or OSError if the log cannot be read."""
     try:
@@ -41,10 +60,23 @@ def watch(place: Place) -> None:
     watcher.resume()
     poll = select.poll()
     poll.register(follower, select.POLLIN)
+    sources = {source.fileno(): source for source in _live_sources(place)}
+    for descriptor in sources:
+        poll.register(descriptor, select.POLLIN)
     while True:
         watcher.take_news()
         pause = watcher.look()
-        poll.poll(None if pause is None else math.ceil(pause * 1000))
+        for descriptor, _ in poll.poll(None if pause is None else math.ceil(pause * 1000)):
+            if descriptor in sources and not watcher.take_live(sources[descriptor]):
+                poll.unregister(descriptor)
+
+
+def _live_sources(place: Place) -> Iterator[LiveSource]:
+    for opened in LIVE_SOURCES:
+        try:
+            yield opened(place.config)
+        except (OSError, SlurmFtError) as error:  # the kernel log alone is enough
+            place.log.warning("not watched: %s", error)
 
 
 def is_fatal(event: Event) -> bool:
@@ -87,6 +119,20 @@ class Watcher:
             self._take(batch, attempts)
             batch = behind
 
+    def take_live(self, source: LiveSource) -> bool:
+        """Record what another source has seen; False when it has ended. It tells of now, so of those that run now."""
+        try:
+            events = source.read()
+        except OSError as error:
+            self._place.log.error("no longer watched: %s", error)
+            return False
+        attempts = self._attempts()
+        self._waiting.keep(frozenset(attempt.name for attempt in attempts))
+        for event in events:
+            owners = tuple(attempt.name for attempt in attempts if self._has_gpu(attempt, event))
+            self._store(self._begin([RecordedEvent(self._boot, event_file.LIVE, time.time(), event, owners)], attempts))
+        return True
+
     def look(self) -> float | None:
         """Act on every attempt whose time has come; returns the seconds until the next, None for never."""
         if self._waiting.next_due() is None:
@@ -122,9 +168,13 @@ class Watcher:
             for one in batch
             if one.event is not None and one.sequence > self._last
         ]
+        self._store(self._begin(news, attempts))
+
+    def _begin(self, news: Sequence[RecordedEvent], attempts: Sequence[RunningAttempt]) -> list[RecordedEvent]:
+        """Let the grace time of those concerned begin; returns what is worth storing."""
         for one in news:
             self._await(one, attempts)
-        self._store([one for one in news if self._is_worth_storing(one)])
+        return [one for one in news if self._is_worth_storing(one)]
 
     def _is_worth_storing(self, one: RecordedEvent) -> bool:
         """A program can make the driver repeat itself without end; the first few of each cause say it all."""
@@ -137,7 +187,7 @@ class Watcher:
     def _store(self, news: Sequence[RecordedEvent]) -> None:
         if not news:
             return
-        self._last = news[-1].sequence
+        self._last = max(self._last, news[-1].sequence)
         try:
             event_file.append(self._file, news)
         except OSError as error:  # a full disk costs the record, never the job

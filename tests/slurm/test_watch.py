@@ -17,6 +17,7 @@ from slurm_ft import journal
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.node import event_file
+from slurm_ft.slurm.cli import CommandLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,6 +159,33 @@ def test_a_job_that_would_not_be_requeued_is_not_ended(lab: Lab, options: tuple[
         time.sleep(1)
         assert (lab.job(job)["state"], lab.job(job)["restarts"]) == ("RUNNING", "0")
         assert [entry["rule"] for entry in acts(lab, job)] == [rule]
+
+
+def test_of_two_nodes_the_one_that_does_not_run_the_script_fails_the_job_over(lab: Lab) -> None:
+    with watched(lab):
+        job = submit(lab, *OPTED_IN, "--nodes=2")
+        first = running(lab, job, 0)
+        bad = next(node for node in ("n1", "n2", "n3") if node != first and lab.node(node)[0] != "idle")
+        lab.inject_xid(bad, 0, 79, FELL_OFF)
+        running(lab, job, 1)
+        assert (lab.job(job)["exc_nodes"], count(lab, job)) == (bad, 1)
+        assert [node for node in lab.nodes if lab.node(node)[0].startswith("drain")] == [bad]
+
+
+def test_an_array_task_is_failed_over_alone(lab: Lab) -> None:
+    with watched(lab):
+        array = submit(lab, *OPTED_IN[:3], "--array=7-8", "--output=/dev/null", "--ntasks-per-node=1")
+        slurm = CommandLine.of(settings(lab))
+        query = (f"--jobs={array}",)
+        lab.wait_for(lambda: sum(job.state == "RUNNING" for job in slurm.jobs(query)) == 2, 30)
+        victim, other = sorted(slurm.jobs(query), key=lambda job: job.raw_id)  # the first has the id of the array
+        running(lab, victim.raw_id, 0)
+        gpu = lab.run("scontrol", "-d", "show", "job", victim.address).partition("GRES=gpu(IDX:")[2] or "0)"
+        lab.inject_xid(victim.nodes, int(gpu.partition(":")[2].partition(")")[0] or gpu[0]), 79, FELL_OFF)
+        running(lab, victim.raw_id, 1)
+        untouched = slurm.job(other.address)
+        assert untouched is not None
+        assert (untouched.state, untouched.restarts, untouched.comment) == ("RUNNING", 0, "[slurm_ft]")
 
 
 def test_an_xid_45_storm_after_scancel_drains_nothing(lab: Lab) -> None:
