@@ -16,7 +16,7 @@ from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, running, settings, 
 from slurm_ft import journal
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.lab import Lab, LabSpec
-from slurm_ft.node import event_file
+from slurm_ft.node import attempt_file, event_file
 from slurm_ft.slurm.cli import CommandLine
 
 if TYPE_CHECKING:
@@ -178,10 +178,12 @@ def test_an_array_task_is_failed_over_alone(lab: Lab) -> None:
         slurm = CommandLine.of(settings(lab))
         query = (f"--jobs={array}",)
         lab.wait_for(lambda: sum(job.state == "RUNNING" for job in slurm.jobs(query)) == 2, 30)
-        victim, other = sorted(slurm.jobs(query), key=lambda job: job.raw_id)  # the first has the id of the array
+        victim = next(job for job in slurm.jobs(query) if job.raw_id == array)  # one task has the id of the array
+        other = next(job for job in slurm.jobs(query) if job.raw_id != array)
         running(lab, victim.raw_id, 0)
-        gpu = lab.run("scontrol", "-d", "show", "job", victim.address).partition("GRES=gpu(IDX:")[2] or "0)"
-        lab.inject_xid(victim.nodes, int(gpu.partition(":")[2].partition(")")[0] or gpu[0]), 79, FELL_OFF)
+        notes = attempt_file.running(lab.layout.run / "slurm_ft", victim.nodes)
+        gpu = next(note.gpus for note in notes if note.raw_id == victim.raw_id)
+        lab.inject_xid(victim.nodes, int(gpu), 79, FELL_OFF)
         running(lab, victim.raw_id, 1)
         untouched = slurm.job(other.address)
         assert untouched is not None
