@@ -113,6 +113,16 @@ def test_a_hanging_job_is_failed_over(lab: Lab) -> None:
         assert reason.count(f"job {job}.0") == 1
         assert [entry["action"] for entry in decisions(lab, job)] == ["requeue"]
         assert len(acts(lab, job)) == 1
+        assert_explained(lab, job, bad)
+
+
+def assert_explained(lab: Lab, job: int, bad: str) -> None:
+    """To an admin on the controller with all there is, to the user with the ledger and what the nodes carry."""
+    environ = {"SLURM_FT_CONFIG": str(lab.layout.config)}
+    story = lab.run(str(lab.command), "explain", str(job), env=environ)
+    for part in (f"restart 0 on {bad}", "event file, record", "record on the node", "watcher ", "rule hardware_fault"):
+        assert part in story
+    assert "excluded" in lab.run(str(lab.command), "explain", str(job), env=environ, user=lab.spec.user)
 
 
 def test_a_job_that_ends_within_the_grace_time_is_the_epilogs_alone(lab: Lab) -> None:
