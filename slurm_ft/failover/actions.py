@@ -16,7 +16,6 @@ from slurm_ft.slurm.protocol import JobUpdate, NodeRecord, Slurm
 
 RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
 RELEASE_POLL_MAX = 1.0
-REUSE_DELAY = 3.0  # seconds between an attempt's end and the next one on one of the same nodes; see `release`
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def release(
     The wait has a purpose: slurmd refuses a job whose credential was made in the same second in which it revoked the
     last one ("Job credential revoked", and the job ends FAILED; measured on 22.05, source of all releases), and 22.05
     forgets a revoked one only every two seconds, until when it skips the Prolog. So a job that may return to one of its
-    nodes waits for `delay` = REUSE_DELAY seconds; one whose nodes are all excluded need not.
+    nodes waits for `delay` seconds; one whose nodes are all excluded need not.
     """
     earliest, deadline, pause = now() + delay, now() + timeout, RELEASE_POLL
     while True:
