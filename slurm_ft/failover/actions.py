@@ -107,7 +107,16 @@ def _requeue(slurm: Slurm, key: JobKey) -> None:
     if job is None or job.state != "COMPLETING" or job.restarts != key.attempt:
         state = "gone" if job is None else f"{job.state}, restarts {job.restarts}"
         raise SlurmCommandError(f"requeue {key.address}", "not tried", f"the job is {state} by now")
-    slurm.requeue(key.address)
+    try:
+        slurm.requeue(key.address)
+    except SlurmCommandError:
+        if not _requeued(slurm, key):  # a command whose answer was lost may have done its work
+            raise
+
+
+def _requeued(slurm: Slurm, key: JobKey) -> bool:
+    job = slurm.job(key.address)
+    return job is not None and job.restarts == key.attempt + 1
 
 
 def _update(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> JobUpdate:

@@ -135,6 +135,13 @@ class TestApply:
         assert [call[0] for call in slurm.changes] == ["requeue"]
         assert done.failed[0].startswith("requeue: ")
 
+    def test_a_requeue_whose_answer_was_lost_is_done(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        slurm.refused.add("requeue")
+        slurm.before["requeue"] = lambda: slurm.set_job("12", restarts=1)
+        assert actions.apply(slurm, KEY, requeue, history).steps == ("requeue", "exclude and record")
+
     def test_a_node_deleted_meanwhile_costs_the_exclusion_and_not_the_count(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
