@@ -140,11 +140,15 @@ def _write_back(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
         _update_one_by_one(slurm, key, update)
 
 
-def write_ledger(slurm: Slurm, key: JobKey, history: Ledger) -> None:
-    """Replace the ledger alone. Raises SlurmCommandError."""
+def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> None:
+    """Write ledger and tag of a job that has started again; Slurm accepts no exclusions then. Raises SlurmFtError."""
     job = slurm.job(key.address)
-    if job is not None:
-        slurm.update_job(key.address, JobUpdate(admin_comment=ledger.write(job.admin_comment, history)))
+    if job is None:
+        return
+    cause = history.attempts[-1].cause if history.attempts else ""
+    tag = Tag(history.count, limit, history.excluded, cause)
+    comment = comment_tag.write(job.comment, tag) if history.count else None
+    slurm.update_job(key.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
 
 
 def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:

@@ -265,10 +265,13 @@ class TestRelease:
             actions.release(slurm, KEY, 10, now=clock(1))
 
 
-def test_the_ledger_alone_is_replaced(slurm: FakeSlurm, history: Ledger) -> None:
-    slurm.set_job("12", admin_comment="of another tool")
-    actions.write_ledger(slurm, KEY, history)
-    assert updates(slurm) == [JobUpdate(admin_comment=ledger.write("of another tool", history))]
+def test_the_records_of_a_job_that_runs_again_are_replaced(slurm: FakeSlurm, history: Ledger) -> None:
+    slurm.set_job("12", admin_comment="of another tool", comment="mine [slurm_ft]")
+    actions.write_records(slurm, KEY, history, 3)
+    (update,) = updates(slurm)
+    assert update.admin_comment == ledger.write("of another tool", history)
+    assert update.comment is not None
+    assert update.comment.startswith("mine [slurm_ft n=1/3 ")
     slurm.job_records.clear()
-    actions.write_ledger(slurm, KEY, history)
+    actions.write_records(slurm, KEY, history, 3)
     assert len(updates(slurm)) == 1
