@@ -23,8 +23,8 @@ from slurm_ft.slurm.cli import CommandLine
 NAME = "slurmctld_prolog"
 UNANNOUNCED = "requeued_elsewhere"
 RESTARTS = (Action.REQUEUE.value, Action.RECORD.value)
-# Job ids are reused: a decision older than this, in seconds, is on another job. A requeued job starts within minutes, or
-# waits for nodes; what is lost by then is one count.
+# Seconds. Job ids are reused: an older decision is on another job. A requeued job starts within minutes, or waits for
+# nodes; what is lost then is one count.
 DECISION_AGE = 86400.0
 
 
