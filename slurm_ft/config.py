@@ -48,6 +48,7 @@ class Config:
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
     node_epilog_wait: float = 60.0  # how long the decision waits for the node epilogs
+    node_reuse_delay: float = 3.0  # between two attempts when the job may return to one of its nodes
     command_timeout: float = 10.0  # of one Slurm command
     kernel_log: Path = Path("/dev/kmsg")
     kernel_log_grace: float = 300.0  # a line this long after a known end still belongs to the attempt
@@ -214,6 +215,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
     "node_epilog_wait": _seconds(0, 3600),
+    "node_reuse_delay": _seconds(2, 600),
     "command_timeout": _seconds(0.1, 300),
     "kernel_log": _path,
     "kernel_log_grace": _seconds(0, 86400),

@@ -70,7 +70,7 @@ def _act(hook: Hook, end: JobEnd, decision: Decision, history: Ledger) -> Done:
     done = actions.apply(hook.slurm, hook.key, decision, history)
     if decision.action in (Action.REQUEUE, Action.RECORD):
         surviving = set(end.node_names) - set(decision.exclude)
-        detach(partial(_release, hook, actions.REUSE_DELAY if surviving else 0.0))
+        detach(partial(_release, hook, hook.config.node_reuse_delay if surviving else 0.0))
     return done
 
 

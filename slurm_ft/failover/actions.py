@@ -16,7 +16,6 @@ from slurm_ft.slurm.protocol import JobUpdate, NodeRecord, Slurm
 
 RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
 RELEASE_POLL_MAX = 1.0
-REUSE_DELAY = 3.0  # seconds between an attempt's end and the next one on one of the same nodes; see `release`
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,16 @@ def _requeue(slurm: Slurm, key: JobKey) -> None:
     if job is None or job.state != "COMPLETING" or job.restarts != key.attempt:
         state = "gone" if job is None else f"{job.state}, restarts {job.restarts}"
         raise SlurmCommandError(f"requeue {key.address}", "not tried", f"the job is {state} by now")
-    slurm.requeue(key.address)
+    try:
+        slurm.requeue(key.address)
+    except SlurmCommandError:
+        if not _requeued(slurm, key):  # a command whose answer was lost may have done its work
+            raise
+
+
+def _requeued(slurm: Slurm, key: JobKey) -> bool:
+    job = slurm.job(key.address)
+    return job is not None and job.restarts == key.attempt + 1
 
 
 def end_hanging(slurm: Slurm, key: JobKey) -> str:
@@ -144,11 +152,15 @@ def _write_back(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
         _update_one_by_one(slurm, key, update)
 
 
-def write_ledger(slurm: Slurm, key: JobKey, history: Ledger) -> None:
-    """Replace the ledger alone. Raises SlurmCommandError."""
+def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> None:
+    """Write ledger and tag of a job that has started again; Slurm accepts no exclusions then. Raises SlurmFtError."""
     job = slurm.job(key.address)
-    if job is not None:
-        slurm.update_job(key.address, JobUpdate(admin_comment=ledger.write(job.admin_comment, history)))
+    if job is None:
+        return
+    cause = history.attempts[-1].cause if history.attempts else ""
+    tag = Tag(history.count, limit, history.excluded, cause)
+    comment = comment_tag.write(job.comment, tag) if history.count else None
+    slurm.update_job(key.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
 
 
 def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
@@ -179,7 +191,7 @@ def release(
     The wait has a purpose: slurmd refuses a job whose credential was made in the same second in which it revoked the
     last one ("Job credential revoked", and the job ends FAILED; measured on 22.05, source of all releases), and 22.05
     forgets a revoked one only every two seconds, until when it skips the Prolog. So a job that may return to one of its
-    nodes waits for `delay` = REUSE_DELAY seconds; one whose nodes are all excluded need not.
+    nodes waits for `delay` seconds; one whose nodes are all excluded need not.
     """
     earliest, deadline, pause = now() + delay, now() + timeout, RELEASE_POLL
     while True:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 
 def demo(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "slurm_ft.cli.main", "demo", *options]
+    command = [Path(sys.executable).parent / "slurm-ft", "demo", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
