@@ -45,6 +45,11 @@ def read(directory: Path, node: str, raw_id: int) -> AttemptStart:
     return _start(noted[:3], noted[3]) if job == str(raw_id) else AttemptStart()
 
 
+def exists(directory: Path, node: str, raw_id: int) -> bool:
+    """Whether the job's attempt on this node has begun and not ended."""
+    return (directory / "attempts" / f"{node}.{raw_id}").exists()
+
+
 def _start(noted: list[str], since: str | None) -> AttemptStart:
     marker, boot_id, uptime = noted
     try:

@@ -1,0 +1,29 @@
+"""`slurm-ft hook nvml-snapshot`: what NVML says when an attempt begins. The node Prolog starts it in the background and
+does not wait: a job's start must not depend on NVML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurm_ft.config import Config
+from slurm_ft.node import attempt_file
+from slurm_ft.sensors import nvml, nvml_snapshot
+from slurm_ft.sensors.gpu_inventory import gpus_of_job
+from slurm_ft.slurm import environment
+
+
+def run(environ: Mapping[str, str], config: Config) -> int:
+    """Write the snapshot of the job's GPUs, unless the job is over by then."""
+    if not config.nvml or not nvml.installed():
+        return 0
+    key, node = environment.job_key(environ), environment.node_name(environ)
+    directory = attempt_file.run_dir(environ)
+    configured = config.gpu_inventory.get(node, ())
+    gpus = gpus_of_job(environ.get(environment.GPUS, ""), configured=configured, cache=directory / "gpus")
+    if not gpus:
+        return 0
+    reading = nvml.take_reading(gpus, config.nvml_timeout)
+    if reading.started and attempt_file.exists(directory, node, key.raw_id):
+        nvml_snapshot.write(nvml_snapshot.path_of(directory, node, key.raw_id), key.attempt, reading)
+    return 0
