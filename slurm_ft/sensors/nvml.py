@@ -10,24 +10,18 @@ can be used.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import signal
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
 from slurm_ft.model import Evidence
 from slurm_ft.sensors import nvml_events
+from slurm_ft.sensors.bounded_process import run_bounded
 from slurm_ft.sensors.nvml_reading import Reading, Snapshot, parse_reading
 
 SENSOR = "nvml"
 CHILD = Path(__file__).with_name("nvml_child.py")
 BINDING = "pynvml"  # the module that nvidia-ml-py installs
-MAX_BYTES = 1 << 20
-REAP_S = 0.2  # a killed process that is not stuck in the driver is gone by then
 
 
 def read_gpu_state(
@@ -55,47 +49,8 @@ def installed() -> bool:
 
 def take_reading(gpus: frozenset[str], timeout_s: float) -> Reading:
     """One look at the GPUs, in at most `timeout_s` seconds. Raises OSError if no process can be started."""
-    start = time.monotonic()
-    output, write = os.pipe()
-    try:
-        actions = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, write, 1),
-            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-        ]
-        command = [sys.executable, "-I", str(CHILD), *sorted(gpus)]
-        child = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)
-    finally:
-        os.close(write)
-        if sys.exc_info()[0] is not None:
-            os.close(output)
-    try:
-        text = _read(output, start + timeout_s)
-    finally:
-        os.close(output)
-        _end(child)
-    return parse_reading(text.decode("utf-8", "replace"), time.monotonic() - start)
-
-
-def _read(descriptor: int, deadline: float) -> bytes:
-    """Everything up to the end of the output or the deadline."""
-    text = b""
-    while len(text) < MAX_BYTES:
-        ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
-        block = os.read(descriptor, 65536) if ready else b""
-        if not block:
-            break
-        text += block
-    return text
-
-
-def _end(child: int) -> None:
-    """Kill the child, and collect it unless it is stuck in the kernel."""
-    deadline = time.monotonic() + REAP_S
-    with contextlib.suppress(ChildProcessError):  # somebody else's SIGCHLD handling collected it
-        os.kill(child, signal.SIGKILL)
-        while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
-            time.sleep(0.002)
+    output = run_bounded([sys.executable, "-I", str(CHILD), *sorted(gpus)], timeout_s)
+    return parse_reading(output.text, output.took_s)
 
 
 def evidence_of(
