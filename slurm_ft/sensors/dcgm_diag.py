@@ -37,7 +37,7 @@ class DiagFault:
 
     @property
     def is_hardware(self) -> bool:
-        """Whether DCGM says to isolate or reset the GPU. Persistence mode that is off fails a test as well: a setting."""
+        """Whether DCGM says to isolate or reset the GPU. Persistence mode that is off fails a test too: a setting."""
         return self.severity in (ISOLATE, RESET)
 
 
@@ -69,7 +69,7 @@ def parse_diag(text: str) -> Diagnosis:
 
 
 def _results(test: object) -> Iterator[object]:
-    """A test's results for each GPU. 4.x may have the warnings in the test's summary only; it stands in for them then."""
+    """A test's results for each GPU. 4.x may have the warnings in the summary only, which stands in for them then."""
     results, summary = _list(test, "results"), _get(test, "test_summary")
     spoken = any(_get(result, "warnings") for result in results)
     if spoken or not _get(summary, "warnings"):
