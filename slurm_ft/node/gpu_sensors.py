@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slurm_ft.config import Config
 from slurm_ft.model import Evidence, JobKey
+from slurm_ft.node import nvml_snapshot_hook
 from slurm_ft.sensors import dcgm, nvml, nvml_snapshot
 
 
@@ -27,6 +28,7 @@ class Question:
 
 
 def _nvml(config: Config, question: Question) -> Evidence | None:
+    nvml_snapshot_hook.wanted(question.run_dir, config)  # tells the Prologs to come
     if not config.nvml:
         return None
     path = nvml_snapshot.path_of(question.run_dir, question.node, question.key.raw_id)

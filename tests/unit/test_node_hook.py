@@ -276,6 +276,17 @@ class TestNvml:
         assert record.draining
         assert node_record.read(record.reason, "n1")[0].domain.value == "unknown"
 
+    @pytest.mark.parametrize("why", ["off", "not installed"])
+    def test_its_absence_is_noted_for_the_prologs_to_come_until_a_failed_job_finds_it(
+        self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path, why: str
+    ) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nvml, "BINDING", "no_such_module_at_all" if why != "off" else nvml.BINDING)
+            assert nvml_snapshot_hook.run(environ, replace(config, nvml=why != "off")) == 0
+        assert (tmp_path / "no_nvml").exists()
+        epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert not (tmp_path / "no_nvml").exists()
+
     def test_a_snapshot_that_comes_after_the_end_is_not_left_behind(
         self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path
     ) -> None:
