@@ -26,7 +26,7 @@ from typing import Any
 SCHEMA = 1
 ASK_AGAIN = (10, 999)  # time-out, unknown error: may pass
 PAUSE_S = 0.2
-NOT_SUPPORTED, NOT_FOUND_IN_LIBRARY = 3, 13
+NOT_FOUND_IN_LIBRARY = 13
 UNCORRECTED, VOLATILE, AGGREGATE = 1, 0, 1
 DOUBLE_BIT = 1  # the cause of a page retirement
 MAX_LINKS = 18
@@ -80,6 +80,8 @@ class Gpu:
                 return call()
             except self.nvml.NVMLError as error:
                 code = error.value
+            except AttributeError:  # an older nvidia-ml-py
+                code = NOT_FOUND_IN_LIBRARY
             if code not in ASK_AGAIN:
                 break
         self.errors[name] = code

@@ -35,9 +35,8 @@ RECOVERY_ACTIONS = {
 }
 MIN_SLOW_NS = 1_000_000_000  # of slow-down; less is the ordinary work of the clocks
 
-# NVML's error codes (nvml.h), by what they say of the GPU or of the node. 3 (not supported) and 13 (function not
-# found) say nothing.
-NO_EVIDENCE = (3, 13)
+# NVML's error codes (nvml.h), by what they say of the GPU or of the node. Others, such as 3 (not supported) and 13
+# (function not found), say nothing.
 NO_PERMISSION, NOT_FOUND, NOT_INSTALLED, UNKNOWN = 4, 6, 12, 999
 GPU_ERRORS = {
     8: ("insufficient_power", "insufficient external power"),

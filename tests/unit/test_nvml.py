@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from nvml_stub import FIRST, SECOND, UUIDS, NvmlStub
 from slurm_ft.classify import classify
 from slurm_ft.classify.gpu_state_facts import GPU_STATE_FACTS
 from slurm_ft.model import Domain, Evidence, ExitStatus, NodeAction, Verdict
-from slurm_ft.sensors import nvml, nvml_events, nvml_snapshot
+from slurm_ft.sensors import nvml, nvml_child, nvml_events, nvml_snapshot
 from slurm_ft.sensors.nvml_reading import GpuReading, Reading, parse_reading
 
 JOB = frozenset({FIRST})
@@ -260,6 +261,12 @@ def test_an_old_driver_lacks_functions_and_is_no_evidence(
     assert before.gpus[0].errors["remapped_rows"] == before.gpus[0].errors["fields"] == 13
     assert before.gpus[0].values["ecc_aggregate"] == 2
     assert read(before) == Evidence("nvml", readable=True)
+
+
+def test_an_old_binding_lacks_functions_as_well() -> None:
+    gpu = nvml_child.Gpu(SimpleNamespace(NVMLError=KeyError), FIRST)
+    gpu.put(("mig",), "mig", lambda: gpu.nvml.nvmlDeviceGetMigMode(gpu.handle))
+    assert gpu.errors == {"mig": 13}
 
 
 def test_the_fabric_is_read_in_the_version_that_the_driver_knows(nvml_stub: NvmlStub) -> None:
