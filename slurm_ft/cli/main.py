@@ -18,6 +18,7 @@ from slurm_ft.errors import SlurmFtError
 COMMANDS = {
     "status": ("slurm_ft.cli.status", "show jobs as squeue does, with their failovers and causes"),
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
+    "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),

@@ -1,4 +1,4 @@
-"""The kernel log sensor: what the GPU driver said about the job's own GPUs during the attempt.
+"""The kernel log sensor: what the GPU driver said about the job's own GPUs, and the kernel about the node.
 
 Reads /dev/kmsg as one more reader; every open file has its own position, so nobody else loses a record. A log that
 cannot be read, or whose window or GPUs are unknown, is never "clean": the Evidence then says `readable=False` and why.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_ft.model import Event, EventKind, Evidence
+from slurm_ft.sensors.host_lines import HINTS
 from slurm_ft.sensors.kernel_lines import MAX_LINE, Record, event_of, parse_record
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -24,7 +25,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_RECORDS = 1_000_000  # more than the largest ring buffer a kernel can be built with (32 MiB) holds
 MAX_CAUSES = 128  # different codes on different devices
 MAX_REPEATS = 8  # of one code on one device: a flood that a user can cause must not push another code out
-_DRIVER = (b";NVRM: ", b";nvidia-nvswitch")  # the records worth decoding, besides the marker
+_TELLING = (b";NVRM: ", b";nvidia-nvswitch", *HINTS)  # the records worth decoding, besides the marker
+OF_THE_NODE = (EventKind.SXID, EventKind.HOST)  # every job on the node is concerned
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class _Reading:
     first: Record | None = None
     marker_at: float | None = None
     lost: bool = False  # records were overwritten while we read
-    kept: dict[tuple[EventKind, int | None, str | None], list[Event]] = field(default_factory=dict)
+    kept: dict[tuple[EventKind, int | None, str, str | None], list[Event]] = field(default_factory=dict)
 
     def begin(self, at: float) -> None:
         """The marker was read: all that came before belongs to earlier jobs."""
@@ -77,7 +79,7 @@ class _Reading:
 
     def keep(self, event: Event) -> None:
         """Keep the first MAX_REPEATS - 1 of each code on each device, and the newest."""
-        key = (event.kind, event.code, event.pci)
+        key = (event.kind, event.code, event.name, event.pci)
         if key not in self.kept and len(self.kept) >= MAX_CAUSES:
             return
         same = self.kept.setdefault(key, [])
@@ -167,11 +169,11 @@ def _device_records(descriptor: int, reading: _Reading) -> Iterator[bytes]:
 
 
 def _take(reading: _Reading, raw: bytes, number: int) -> None:
-    """Look at one record: the log's first, the marker, or the driver's; all others pass undecoded."""
+    """Look at one record: the log's first, the marker, or a telling one; all others pass undecoded."""
     marker = reading.window.marker
     may_be_marker = marker is not None and marker.encode() in raw
-    from_driver = any(start in raw for start in _DRIVER)
-    if reading.first is not None and not may_be_marker and not from_driver:
+    telling = any(hint in raw for hint in _TELLING)
+    if reading.first is not None and not may_be_marker and not telling:
         return
     text = raw.partition(b"\n")[0].decode("utf-8", "replace")
     record = parse_record(text)
@@ -181,14 +183,14 @@ def _take(reading: _Reading, raw: bytes, number: int) -> None:
     # The facility tells our marker from the kernel's own records, which may quote a text that a user chose.
     if may_be_marker and record.facility != 0 and record.message == marker:
         reading.begin(record.at)
-    elif from_driver and reading.covers(record.at):
+    elif telling and reading.covers(record.at):
         _take_event(reading, event_of(record, record.message, number))
 
 
 def _take_event(reading: _Reading, event: Event | None) -> None:
     # An event that names no device, or none of this job's, is no evidence: nodes are shared. An SXid is of an
-    # NVSwitch, which serves all the GPUs of the node.
-    if event is not None and (event.kind is EventKind.SXID or event.pci in reading.gpus):
+    # NVSwitch, which serves all the GPUs of the node; a HOST event is of the node itself.
+    if event is not None and (event.kind in OF_THE_NODE or event.pci in reading.gpus):
         reading.keep(event)
 
 
