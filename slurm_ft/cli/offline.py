@@ -60,7 +60,7 @@ def evidence_of(case: CaseText) -> tuple[Evidence, ...]:
     if case.texts.get("nic_state") is not None:
         found.append(Evidence("nic_state", readable=True, events=nic_state_events(case.lines("nic_state"))))
     if case.texts.get("job_output_tail") is not None and not _ended_well(case):
-        output = output_events(of_this_attempt(case.lines("job_output_tail")))
+        output = output_events(of_this_attempt(case.lines("job_output_tail")) or ())
         found.append(Evidence("job_output", readable=True, events=output))
     events = slurm_events(case.lines("slurmctld_log"), case.slurm_state)
     if events:

@@ -13,6 +13,7 @@ from slurm_ft.log import open_log
 from slurm_ft.model import Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
+from slurm_ft.sensors.job_output import read_job_output
 from slurm_ft.sensors.kernel_log import Window, read_kernel_log
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
@@ -56,7 +57,10 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
         boot_id=start.boot_id,
         since=start.since,
     )
-    return (read_kernel_log(config.kernel_log, window, gpus),)
+    evidence = (read_kernel_log(config.kernel_log, window, gpus),)
+    if environment.exit_status(environ).success:
+        return evidence
+    return (*evidence, read_job_output(environ, key.attempt))
 
 
 def _note(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
