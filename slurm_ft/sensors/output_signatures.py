@@ -35,14 +35,16 @@ _LABEL = re.compile(
 )
 _EXCEPTION = r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure): "
 _QUOTED = re.compile(r"NVRM: |SXid \(|\bXid \(|dmesg")
-_CUDA = r"(?:CUDA (?:driver )?error(?: [0-9]+)?[: ]+|CUDA failure(?: [0-9]+)?[: ]+|CUDA runtime error[: ]+)['(]?"
+_CUDA = r"(?i:CUDA (?:driver |runtime )?error(?: [0-9]+)?|CUDA failure(?: [0-9]+| \S{1,80}:[0-9]+)?)[: ]+['(]?"
+# What an error message starts with, if not with CUDA's words themselves. Prose and the output of grep start otherwise.
 _TALKS = (
-    rf"(?:(?:{_EXCEPTION})?|what\(\): *|.{{0,120}}NCCL WARN |.{{0,200}}(?:INTERNAL|FAILED_PRECONDITION): .{{0,80}})"
+    rf"(?:{_EXCEPTION}|what\(\): |.{{0,120}}NCCL WARN |.{{0,160}}(?:INTERNAL|FAILED_PRECONDITION): "
+    r"|[^\"'`|=]{0,100}(?:failed call to|failed to|failed with|could not) |Failure during compute: )"
 )
 
 
 def _cuda(text: str, symbol: str) -> str:
-    return rf"{_TALKS}(?:.{{0,120}}?{_CUDA}(?:an )?(?:{text})|[^\"'|=]{{0,160}}\b(?:{symbol})\b)"
+    return rf"(?:{_TALKS}[^\"`|=]{{0,120}}?)?(?:{_CUDA}(?:an )?(?:{text})|(?:{symbol})\b)"
 
 
 # Tried in this order on each line; the first that matches names the event.
@@ -145,7 +147,7 @@ _TABLE = (
     ),
     (
         "program_error",
-        rf"{_TALKS}.{{0,80}}(?:no kernel image is available|invalid argument|invalid configuration argument"
+        rf"(?:{_TALKS}.{{0,80}}|{_CUDA})(?:no kernel image is available|invalid argument|invalid configuration argument"
         r"|too many resources requested for launch)",
     ),
     (
