@@ -52,6 +52,7 @@ class Config:
     kernel_log: Path = Path("/dev/kmsg")
     kernel_log_grace: float = 300.0  # a line this long after a known end still belongs to the attempt
     gpu_inventory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    verdict_overrides: Path | None = None  # the site's own reading of codes, see override_file.py
     state_dir: Path = Path("/var/lib/slurm_ft")
     log_file: Path | None = None  # None: syslog
     slurm_bin: Path = Path("/usr/bin")
@@ -64,7 +65,7 @@ def load() -> Config:
     path = Path(named) if named else DEFAULT_CONFIG
     try:
         with path.open(encoding="utf-8", newline="") as file:  # line ends as they are: the shell part sees them too
-            _refuse_writable_by_others(path, os.fstat(file.fileno()))
+            refuse_writable_by_others(path, file.fileno())
             text = file.read()
     except FileNotFoundError:
         if named:
@@ -75,8 +76,9 @@ def load() -> Config:
     return parse(text, str(path))
 
 
-def _refuse_writable_by_others(path: Path, status: os.stat_result) -> None:
-    """The hooks run as root on the word of this file."""
+def refuse_writable_by_others(path: Path, descriptor: int) -> None:
+    """The hooks run as root on the word of this file. Raises ConfigError."""
+    status = os.fstat(descriptor)
     if os.geteuid() == 0 and status.st_uid != 0:
         raise ConfigError(f"{path}: read by root, but owned by user id {status.st_uid}", f"chown root {path}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -217,6 +219,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "kernel_log": _path,
     "kernel_log_grace": _seconds(0, 86400),
     "gpu_inventory": _inventory,
+    "verdict_overrides": _optional_path,
     "state_dir": _path,
     "log_file": _optional_path,
     "slurm_bin": _path,

@@ -8,6 +8,7 @@ blame. Only hardware evidence makes a hardware verdict; silence makes `unknown`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import Finding, findings_of, needs_drain
@@ -16,6 +17,8 @@ from slurm_ft.model import Certainty, Domain, EventKind, Evidence, ExitStatus, N
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from slurm_ft.classify.overrides import Overrides
 
 KERNEL_LOG = "kernel_log"
 SLURM_ENDINGS = ("time_limit", "cancelled", "preempted")
@@ -37,9 +40,14 @@ class Case:
         return next((finding for finding in self.findings if finding.blame in blames), None)
 
 
-def classify(evidence: Sequence[Evidence], exit_status: ExitStatus) -> Verdict:
-    """Judge one attempt on one node. Total and deterministic; the order of `evidence` does not matter."""
-    findings = findings_of(evidence)
+def classify(
+    evidence: Sequence[Evidence], exit_status: ExitStatus, overrides: Overrides = MappingProxyType({})
+) -> Verdict:
+    """Judge one attempt on one node. Total and deterministic; the order of `evidence` does not matter.
+
+    `overrides` is the site's own reading of single codes.
+    """
+    findings = findings_of(evidence, overrides)
     drain, asked = needs_drain(findings)
     by_name = sorted(evidence, key=lambda one: (one.sensor != KERNEL_LOG, one.sensor, one.detail))
     case = Case(findings, tuple(by_name), exit_status, NodeAction.DRAIN if drain else NodeAction.NONE, asked)

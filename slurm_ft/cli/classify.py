@@ -6,14 +6,19 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from slurm_ft import config
 from slurm_ft.checkpoints.finding import printable
 from slurm_ft.cli.case_file import CaseError, CaseText, Expected, looks_like_case, read_cases
 from slurm_ft.cli.offline import Answer, answer, judge
 from slurm_ft.model import Event, EventKind, Evidence, ExitStatus
+from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors import kernel_log, text_log
 from slurm_ft.sensors.pci_address import canonical_pci
+
+if TYPE_CHECKING:
+    from slurm_ft.classify.overrides import Overrides
 
 MAX_SHOWN = 50  # events in the text output
 _KINDS = {EventKind.OUTPUT: "job", EventKind.SLURM: "job", EventKind.GPU_STATE: "host"}
@@ -30,6 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus", metavar="PCI,…", help="only these are the job's GPUs, such as 0000:3b:00.0 (default: all)"
     )
+    parser.add_argument(
+        "--overrides", metavar="FILE", help="the site's verdict overrides (default for FILE: the site's)"
+    )
     parser.add_argument("--exit", default="1:0", metavar="CODE:SIGNAL", help="how the job ended (default: %(default)s)")
 
 
@@ -37,21 +45,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the verdicts; exit code 1 when one differs from what its case expects."""
     if (arguments.file is None) == (arguments.cases is None):
         raise CaseError("classify needs either FILE or --cases FILE", "See slurm-ft classify --help")
+    given = Path(arguments.overrides) if arguments.overrides else None
     if arguments.cases is not None:
-        return _run_cases(arguments.cases, as_json=arguments.json)
+        return _run_cases(arguments.cases, load_overrides(given), as_json=arguments.json)
+    overrides = load_overrides(given or config.load().verdict_overrides)
     name = arguments.file
     data = _read(name)
     text = data.decode("utf-8", "replace") if len(data) < 1 << 20 else ""
     case = next(read_cases(text, name), None) if looks_like_case(text) else None
-    judged = answer(case) if case else _judge_log(data, arguments)
+    judged = answer(case, overrides) if case else _judge_log(data, arguments, overrides)
     print(json.dumps(_file_object(judged), ensure_ascii=False) if arguments.json else _file_text(judged))
     return 0
 
 
-def _run_cases(name: str, *, as_json: bool) -> int:
+def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
     differs = 0
     for case in read_cases(_read(name).decode("utf-8", "replace"), name):
-        judged = answer(case)
+        judged = answer(case, overrides)
         differences = compare(judged, case.expected) if case.expected else []
         differs += bool(differences)
         print(json.dumps(case_object(case, judged), ensure_ascii=False) if as_json else _case_text(case, judged))
@@ -105,7 +115,7 @@ def _case_text(case: CaseText, judged: Answer) -> str:
     return ", ".join(printable(part) for part in parts)
 
 
-def _judge_log(data: bytes, arguments: argparse.Namespace) -> Answer:
+def _judge_log(data: bytes, arguments: argparse.Namespace, overrides: Overrides) -> Answer:
     events = text_log.events_in_text(data)
     gpus = _gpus(arguments.gpus)
     kept = tuple(one for one in events if gpus is None or one.kind in kernel_log.OF_THE_NODE or one.pci in gpus)
@@ -114,7 +124,7 @@ def _judge_log(data: bytes, arguments: argparse.Namespace) -> Answer:
         end = ExitStatus.parse(arguments.exit)
     except ValueError:
         raise CaseError(f"--exit: {arguments.exit!r} is not `code:signal`") from None
-    return judge((Evidence(kernel_log.SENSOR, readable=not why, events=kept, detail=why),), end)
+    return judge((Evidence(kernel_log.SENSOR, readable=not why, events=kept, detail=why),), end, overrides)
 
 
 def _gpus(text: str | None) -> frozenset[str] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from slurm_ft.classify import classify
 from slurm_ft.cli.case_file import CaseText
@@ -12,6 +14,9 @@ from slurm_ft.sensors import kernel_log, text_log
 from slurm_ft.sensors.job_output import of_this_attempt
 from slurm_ft.sensors.output_signatures import output_events
 from slurm_ft.sensors.state_texts import STATES, gpu_state_events, nic_state_events, slurm_events
+
+if TYPE_CHECKING:
+    from slurm_ft.classify.overrides import Overrides
 
 NODE = "node"
 IMAGE_PULL = "image_pull"
@@ -37,14 +42,14 @@ class Answer:
         return tuple(event for one in self.evidence for event in one.events)
 
 
-def answer(case: CaseText) -> Answer:
+def answer(case: CaseText, overrides: Overrides = MappingProxyType({})) -> Answer:
     """Judge one case."""
-    return judge(evidence_of(case), case.exit, case.slurm_state)
+    return judge(evidence_of(case), case.exit, overrides, case.slurm_state)
 
 
-def judge(evidence: tuple[Evidence, ...], end: ExitStatus, slurm_state: str = "") -> Answer:
+def judge(evidence: tuple[Evidence, ...], end: ExitStatus, overrides: Overrides, slurm_state: str = "") -> Answer:
     """Judge what the sensors reported."""
-    verdict = classify(evidence, end)
+    verdict = classify(evidence, end, overrides)
     return Answer(verdict, evidence, _retried(verdict, end, slurm_state, evidence))
 
 

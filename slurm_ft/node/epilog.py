@@ -12,6 +12,7 @@ from slurm_ft.failover import actions
 from slurm_ft.log import open_log
 from slurm_ft.model import Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file
+from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
 from slurm_ft.sensors.job_output import read_job_output
 from slurm_ft.sensors.kernel_log import Window, read_kernel_log
@@ -27,7 +28,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     log = open_log(config, NAME)
     key, node = environment.job_key(environ), environment.node_name(environ)
     evidence = observe(environ, config, key, node)
-    verdict = classify(evidence, environment.exit_status(environ))
+    verdict = classify(evidence, environment.exit_status(environ), load_overrides(config.verdict_overrides))
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
     if verdict.domain is not Domain.HARDWARE and verdict.node_action is NodeAction.NONE:
         return 0
