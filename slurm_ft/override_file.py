@@ -81,7 +81,7 @@ def _pairs(node: yaml.Node, name: str) -> Iterator[tuple[yaml.ScalarNode, yaml.N
 
 
 def _key(kind: EventKind, node: yaml.ScalarNode, name: str) -> int | str:
-    text = node.value
+    text = str(node.value)
     if kind in _CODES:
         if not (text.isascii() and text.isdigit() and len(text) <= 6):
             raise _error(node, name, f"{kind.value}: {text!r} is no code", ("a number such as 109",))

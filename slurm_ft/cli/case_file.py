@@ -64,7 +64,7 @@ class CaseText:
 def read_cases(text: str, name: str) -> Iterator[CaseText]:
     """The cases in the YAML documents of the file `name`. Raises CaseError."""
     try:
-        documents = list(yaml.load_all(text, Loader=_Loader))  # noqa: S506 - this loader makes nothing but text
+        documents = list(yaml.load_all(text, Loader=_Loader))
     except (yaml.YAMLError, RecursionError) as error:
         raise CaseError(f"{name}: not YAML: {' '.join(str(error).split())}", "Mend the syntax") from error
     for number, document in enumerate(documents, start=1):

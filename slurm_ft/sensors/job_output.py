@@ -121,7 +121,7 @@ def _child(path: str, user: User, writer: int, timeout: float) -> None:
         _write(writer, _tail(path))
     except OSError as error:
         _write(writer, _REFUSED + (error.strerror or str(error)).encode())
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it must end here
+    except BaseException as error:  # whatever it is, it must end here
         _write(writer, _REFUSED + type(error).__name__.encode())
     finally:
         os._exit(0)

@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from slurm_ft.model import Event, EventKind, Evidence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 SENSOR = "kernel_log"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_RECORDS = 1_000_000  # more than the largest ring buffer a kernel can be built with (32 MiB) holds
+BATCH = 32  # records looked at together
+LOST = b""  # stands for records that were overwritten before they were read
 MAX_CAUSES = 128  # different codes on different devices
 MAX_REPEATS = 8  # of one code on one device: a flood that a user can cause must not push another code out
 _TELLING = (b";NVRM: ", b";nvidia-nvswitch", *HINTS)  # the records worth decoding, besides the marker
@@ -145,31 +148,47 @@ def _read(path: Path, reading: _Reading, deadline: float, max_records: int) -> s
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             records = iter(lambda: log.readline(MAX_LINE), b"")
         else:
-            records = _device_records(descriptor, reading)
-        for number, raw in enumerate(records, start=1):
-            if number > max_records or time.monotonic() > deadline:
-                return f"was given up after {number - 1} records"
-            _take(reading, raw, number)
-    return ""
+            records = _device_records(descriptor)
+        for number in range(0, max_records, BATCH):
+            batch = list(islice(records, min(BATCH, max_records - number)))
+            _take_all(reading, batch, number)
+            if len(batch) < BATCH and number + len(batch) < max_records:
+                return ""
+            if time.monotonic() > deadline:
+                return f"was given up after {number + len(batch)} records"
+        return "" if next(records, None) is None else f"was given up after {max_records} records"
 
 
-def _device_records(descriptor: int, reading: _Reading) -> Iterator[bytes]:
-    """One record per read, until there is none left."""
+def _device_records(descriptor: int) -> Iterator[bytes]:
+    """One record per read, until there is none left; LOST where some were overwritten."""
     while True:
         try:
             raw = os.read(descriptor, MAX_LINE)
         except BlockingIOError:
             return
         except BrokenPipeError:  # the record we stood at was overwritten; the next read goes on at the oldest one
-            reading.lost = True
-            raw = b"\n"
+            yield LOST
+            continue
         if not raw:
             return
         yield raw
 
 
+def _take_all(reading: _Reading, batch: list[bytes], before: int) -> None:
+    """Look at some records; `before` were read earlier. Most batches hold nothing telling: one look at all of it."""
+    marker = reading.window.marker
+    hints = _TELLING if marker is None else (*_TELLING, marker.encode())
+    joined = b"".join(batch)
+    if reading.first is None or LOST in batch or any(hint in joined for hint in hints):
+        for number, raw in enumerate(batch, start=before + 1):
+            _take(reading, raw, number)
+
+
 def _take(reading: _Reading, raw: bytes, number: int) -> None:
     """Look at one record: the log's first, the marker, or a telling one; all others pass undecoded."""
+    if raw == LOST:
+        reading.lost = True
+        return
     marker = reading.window.marker
     may_be_marker = marker is not None and marker.encode() in raw
     telling = any(hint in raw for hint in _TELLING)

@@ -1,4 +1,4 @@
-"""Signatures in a job's own output -> events: what the program, CUDA, NCCL or a container runtime says of the end. Pure.
+"""Signatures in a job's own output -> events: what the program, CUDA, NCCL or a container runtime says. Pure.
 
 The user writes this text. A line counts by how an error message starts, after the labels that launchers put before it;
 lines of a kernel log in it are quotations (a health check's, another node's) and never count.
@@ -8,6 +8,7 @@ Sources of the wordings: CUDA's driver_types.h, PyTorch, NCCL's net_ib.cc, Slurm
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from slurm_ft.model import Event, EventKind
 from slurm_ft.sensors.kernel_lines import printable
@@ -67,8 +68,8 @@ _TABLE = (
     ),
     (
         "image_pull",
-        r".{0,200}(?:toomanyrequests: |manifest unknown|pull access denied|pull rate limit|ErrImagePull|ImagePullBackOff"
-        r"|unauthorized: authentication required|requested access to the resource is denied"
+        r".{0,200}(?:toomanyrequests: |manifest unknown|pull access denied|pull rate limit|ErrImagePull"
+        r"|ImagePullBackOff|unauthorized: authentication required|requested access to the resource is denied"
         r"|manifest for \S{1,200} not found|initializing source docker://|unable to retrieve auth token)",
     ),
     ("cuda_ecc", _cuda("uncorrectable ECC error", "CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable")),
@@ -99,7 +100,8 @@ _TABLE = (
     (
         "host_out_of_memory",
         r"(?:slurmstepd|srun): .{0,60}(?:oom[-_]kill event|Out Of Memory|Exceeded (?:job|step) memory limit"
-        r"|exceeded memory limit|memory limit exceeded)|(?:\w+\.)*MemoryError\b|.{0,60}DefaultCPUAllocator: can't allocate"
+        r"|exceeded memory limit|memory limit exceeded)|(?:\w+\.)*MemoryError\b"
+        r"|.{0,60}DefaultCPUAllocator: can't allocate"
         r"|.{0,80}std::bad_alloc|.{0,60}Some of the step tasks have been OOM Killed",
     ),
     (
@@ -117,7 +119,8 @@ _TABLE = (
     (
         "network_error",
         r".{0,300}(?:NET/IB :|NET/Socket :|NCCL WARN|unhandled system error|remote process exited|ncclSystemError"
-        r"|ncclRemoteError|ncclInternalError|ncclUnhandledCudaError|NCCL error|NCCL failure|gloo/transport|\[../third_party/gloo"
+        r"|ncclRemoteError|ncclInternalError|ncclUnhandledCudaError|NCCL error|NCCL failure|gloo/transport"
+        r"|\[../third_party/gloo"
         r"|Connection (?:reset|closed|refused|timed out)|Broken pipe|Socket Timeout|socketStartConnect"
         r"|DistBackendError|DistNetworkError|DistStoreError|TCPStore|RendezvousTimeoutError|UCX|MPI_ABORT"
         r"|[Tt]imed out (?:waiting|after)|[Tt]imeout(?:Error|Exception)|Connection(?:Reset|Refused|Aborted|)Error"
@@ -126,7 +129,8 @@ _TABLE = (
     (
         "cuda_illegal_access",
         _cuda(
-            "illegal memory access|misaligned address|illegal instruction|invalid program counter|operation not supported on global",
+            "illegal memory access|misaligned address|illegal instruction|invalid program counter"
+            "|operation not supported on global",
             "CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_MISALIGNED_ADDRESS|cudaErrorIllegalAddress|cudaErrorMisalignedAddress"
             "|CUDA_ERROR_INVALID_ADDRESS_SPACE|CUDA_ERROR_INVALID_PC|CUDA_ERROR_ILLEGAL_INSTRUCTION",
         ),
@@ -148,7 +152,7 @@ _TABLE = (
     (
         "program_error",
         rf"(?:{_TALKS}.{{0,80}}|{_CUDA})(?:no kernel image is available|invalid argument|invalid configuration argument"
-        r"|too many resources requested for launch)",
+        r"|too many resources requested)",
     ),
     (
         "cuda_unknown",
@@ -157,8 +161,9 @@ _TABLE = (
     ),
     (
         "child_failed",
-        r"(?:\w+\.)*(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|CalledProcessError|BrokenProcessPool"
-        r"|RayActorError|ActorDiedError|RayTaskError|SignalException|WorkerCrashedError|WorkerDiedError|TimeoutExpired"
+        r"(?:\w+\.)*(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|CalledProcessError"
+        r"|BrokenProcessPool|RayActorError|ActorDiedError|RayTaskError|SignalException|WorkerCrashedError"
+        r"|WorkerDiedError|TimeoutExpired"
         r"|EngineDeadError)\b",
     ),
     ("child_failed", r"RuntimeError: (?:DataLoader worker|.{0,60}(?:died|exited unexpectedly|Engine core|EngineCore))"),
@@ -166,13 +171,21 @@ _TABLE = (
     (
         "program_error",
         r"(?:usage: |\S{1,200}: error: (?:unrecognized arguments|argument |the following arguments are required)"
-        r"|(?:\S{0,200}: )?(?:line [0-9]+: )?\S{1,200}: (?:command not found|No such file or directory|Permission denied)"
+        r"|(?:\S{0,200}: )?(?:line [0-9]+: )?\S{1,200}: (?:command not found|Permission denied"
+        r"|No such file or directory)"
         r"|python[0-9.]*: can't open file|Error executing job with overrides|\S{1,200}: No module named )",
     ),
     ("program_error", r"(?:srun|slurmstepd): error: .{0,40}execve\(\): "),
     ("python_exception", r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|StopIteration)(?::|\Z)"),
 )
-_PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in _TABLE)
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Compiled at the first line that needs them: most epilogs read no output."""
+    return tuple((name, re.compile(pattern)) for name, pattern in _TABLE)
+
+
 _WORTH = re.compile(
     r"[Ee]rror|[Ee]xception|[Ff]ail|FATAL|ERR|rror:|[Kk]illed|Kill|[Oo]ut [Oo]f|NCCL|assert|Assert|shm|usage: |fatal|"
     r"denied|not found|can't|Bus |Aborted|Terminated|Interrupt|manifest|pull|unknown|Unable|No |oom|toomany|Stop|"
@@ -209,7 +222,7 @@ def signature(line: str) -> str | None:
     if not _WORTH.search(text) or _QUOTED.search(text):
         return None
     message = without_labels(text)
-    for name, pattern in _PATTERNS:
+    for name, pattern in _patterns():
         if pattern.match(message):
             return name
     return None

@@ -40,7 +40,8 @@ _GPU_TABLE = (
     ("remap_pending", r"(?i)remappings? (?:are|is) pending|pending\s*:\s*yes|pending retired pages|remap\w* pending"),
     (
         "ecc_uncorrected",
-        r"(?i)detected [1-9][0-9]* volatile double-bit|uncontained (?:ECC )?error|XID 95\b|volatile (?:DBE|double)\D{0,40}[1-9]"
+        r"(?i)detected [1-9][0-9]* volatile double-bit|uncontained (?:ECC )?error|XID 95\b"
+        r"|volatile (?:DBE|double)\D{0,40}[1-9]"
         r"|volatile uncorr\w*\.?(?: ECC)?(?: errors?)?\s*[:=]\s*[1-9]"
         r"|ECC_ERRORS?_UNCORRECTED_VOLATILE_TOTAL\D{0,20}[1-9]|uncorrected\.volatile\S*\s*[:=]\s*[1-9]",
     ),
@@ -48,12 +49,14 @@ _GPU_TABLE = (
     ("nvlink_down", r"(?i)NvLink link [0-9]+ is (?:currently )?down|fatal errors? on NvSwitch"),
     (
         "gpu_missing",
-        r"(?i)no devices were found|GPU_NOT_FOUND|GPU not found|\b(?:only|just) [0-9]+ (?:of|out of) [0-9]+ GPUs?",
+        r"(?i)no devices were found|GPU_NOT_FOUND|GPU not found"
+        r"|\b(?:only|just) [0-9]+ (?:of|out of) [0-9]+ GPUs?",
     ),
     ("gpu_missing", r"(?i)expected [0-9]+ GPUs?,? (?:but )?(?:found|got|saw) [0-9]+"),
     (
         "nvml_hang",
-        r"(?i)(?:nvidia-smi|nvml|dcgmi?)\b.{0,60}(?:hangs?\b|hung|timed out|time-?out|no answer|does not (?:return|answer))",
+        r"(?i)(?:nvidia-smi|nvml|dcgmi?)\b.{0,60}"
+        r"(?:hangs?\b|hung|timed out|time-?out|no answer|does not (?:return|answer))",
     ),
     ("gpu_unreadable", r"ERR!.*ERR!|\[Unknown Error\]|(?i:GPU .{0,40}: Unknown Error)"),
 )
@@ -62,7 +65,8 @@ _NIC_TABLE = (
     ("nic_failed", r"(?i)health compromised|unrecoverable hardware error|firmware (?:fatal|crash)|fatal error"),
     (
         "nic_down",
-        r"(?i)(?:^|\W)(?:port )?state\W+(?:[0-9]+: ?)?(?:port_)?down\b|physical state\W+(?:[0-9]+: ?)?(?:disabled|polling|linkerrorrecovery)\b",
+        r"(?i)(?:^|\W)(?:port )?state\W+(?:[0-9]+: ?)?(?:port_)?down\b"
+        r"|physical state\W+(?:[0-9]+: ?)?(?:disabled|polling|linkerrorrecovery)\b",
     ),
     ("nic_down", r"(?i)\b(?:port|link|ib[0-9]+|mlx5_[0-9]+)\b.{0,60}\b(?:is |state )?(?:down|not active)\b|NO-CARRIER"),
 )
@@ -90,7 +94,8 @@ _GPU, _NIC, _SLURM = (
     tuple((name, re.compile(pattern)) for name, pattern in table) for table in (_GPU_TABLE, _NIC_TABLE, _SLURM_TABLE)
 )
 _ADDRESS = re.compile(
-    r"(?<![0-9a-fA-F:.])(?:GPU ?)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?![0-9a-fA-F.]|:[0-9a-fA-F])"
+    r"(?<![0-9a-fA-F:.])(?:GPU ?)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+    r"(?![0-9a-fA-F.]|:[0-9a-fA-F])"
 )
 _HEADER = re.compile(r"\s*GPU (?:[0-9]+ )?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\s*\Z")
 

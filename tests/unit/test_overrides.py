@@ -21,7 +21,9 @@ def xid(code: int, text: str = "text") -> str:
 
 def judge(overrides: str, *lines: str) -> Verdict:
     events = tuple(event for number, line in enumerate(lines) if (event := parse_line(line, number)) is not None)
-    return classify([Evidence("kernel_log", True, events)], ExitStatus(1, 0), parse_overrides(overrides, "o.yaml"))
+    return classify(
+        [Evidence("kernel_log", readable=True, events=events)], ExitStatus(1, 0), parse_overrides(overrides, "o.yaml")
+    )
 
 
 @pytest.mark.parametrize(
