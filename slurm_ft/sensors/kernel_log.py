@@ -150,12 +150,12 @@ def _read(path: Path, reading: _Reading, deadline: float, max_records: int) -> s
         else:
             records = _device_records(descriptor)
         for number in range(0, max_records, BATCH):
+            if time.monotonic() > deadline:
+                return f"was given up after {number} records"
             batch = list(islice(records, min(BATCH, max_records - number)))
             _take_all(reading, batch, number)
             if len(batch) < BATCH and number + len(batch) < max_records:
                 return ""
-            if time.monotonic() > deadline:
-                return f"was given up after {number + len(batch)} records"
         return "" if next(records, None) is None else f"was given up after {max_records} records"
 
 
