@@ -32,6 +32,8 @@ GPU_TEXT_FACTS = {
     "rm_init_failed": _broken("a GPU that the driver cannot start", _LIKELY),
     "gsp_timeouts": _broken("a GPU whose firmware does not answer"),
     "remap_pending": Fact(Blame.NOBODY, "GPU memory that waits to be repaired"),
+    "inforom_error": _broken("a GPU whose InfoROM cannot be read", _LIKELY),
+    "interrupt_error": _broken("a GPU whose interrupts are lost", _LIKELY),
     "inforom_corrupt": Fact(Blame.AMBIGUOUS, "a corrupt InfoROM"),
     "slowdown": Fact(Blame.NOBODY, "a GPU that was slowed down"),
     "driver_mismatch": Fact(Blame.NOBODY, "a driver that does not fit its library", scope=Scope.NODE),

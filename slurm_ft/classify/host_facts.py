@@ -26,6 +26,7 @@ HOST_FACTS = {
     "memory_failure": _broken("a host memory page that was lost"),
     "edac_uncorrected": _broken("an uncorrectable host memory error"),
     "pcie_fatal": _broken("a fatal PCIe error"),
+    "pcie_link_down": _broken("a PCIe device that vanished from its slot", _LIKELY),
     "pcie_nonfatal": _notice("a non-fatal PCIe error"),
     "nic_failed": _broken("a failed network card"),
     "nic_cable": _broken("a faulty network cable", _LIKELY),

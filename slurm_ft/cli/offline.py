@@ -60,7 +60,7 @@ def evidence_of(case: CaseText) -> tuple[Evidence, ...]:
         found.append(_kernel_log(case))
     if case.texts.get("gpu_state") is not None:
         events = gpu_state_events(case.lines("gpu_state"))
-        kept = tuple(event for event in events if event.pci is None or _is_of(event, case.gpus))
+        kept = tuple(event for event in events if _state_is_of(event, case.gpus))
         found.append(Evidence("gpu_state", readable=True, events=kept))
     if case.texts.get("nic_state") is not None:
         found.append(Evidence("nic_state", readable=True, events=nic_state_events(case.lines("nic_state"))))
@@ -92,6 +92,13 @@ def _kernel_log(case: CaseText) -> Evidence:
 def _is_of(event: Event, gpus: frozenset[str] | None) -> bool:
     """As the live sensor: an event of another job's GPU, or of none that can be told, is no evidence."""
     return gpus is None or event.kind in kernel_log.OF_THE_NODE or event.pci in gpus
+
+
+def _state_is_of(event: Event, gpus: frozenset[str] | None) -> bool:
+    """A state without an address is taken for one of the job's, but a job without GPUs misses none."""
+    if event.pci is not None:
+        return _is_of(event, gpus)
+    return gpus != frozenset() or event.name != "gpu_missing"
 
 
 def _retried(verdict: Verdict, exit_status: ExitStatus, slurm_state: str, evidence: tuple[Evidence, ...]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from slurm_ft.classify import classify
 from slurm_ft.config import Config, Mode
@@ -20,6 +21,8 @@ from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
 NAME = "node_epilog"
+KMSG = Path("/dev/kmsg")
+JOURNALCTL = Path("/usr/bin/journalctl")
 DRAIN_FAILED = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
 
 
@@ -58,7 +61,8 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
         boot_id=start.boot_id,
         since=start.since,
     )
-    evidence = (read_kernel_log(config.kernel_log, window, gpus),)
+    journal = JOURNALCTL if config.kernel_log == KMSG else None
+    evidence = (read_kernel_log(config.kernel_log, window, gpus, journal=journal),)
     if environment.exit_status(environ).success:
         return evidence
     return (*evidence, read_job_output(environ, key.attempt))

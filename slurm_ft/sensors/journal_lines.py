@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 KERNEL = "kernel"  # what journald notes as _TRANSPORT of the kernel's own messages; a user cannot choose it
 MAX_RECORD = 65536  # characters
+_NUMBERS = frozenset(map(str, range(128)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +16,15 @@ class JournalRecord:
     message: str
     since_boot: float | None  # the kernel's own stamp, on the same clock as /dev/kmsg
     wall: float | None
-    boot_id: str | None
+    priority: int = 0  # facility * 8 + level; the kernel's own messages have facility 0
 
 
 def journal_record(text: str) -> JournalRecord | None:
     """Read one line; None if it is no record of the kernel (user programs write to the journal, too)."""
     if not text.startswith("{") or len(text) > MAX_RECORD:
         return None
+    import json  # noqa: PLC0415 - the epilog needs it only when the kernel's own log was overwritten
+
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
@@ -32,13 +34,16 @@ def journal_record(text: str) -> JournalRecord | None:
     message = _message(fields.get("MESSAGE"))
     if message is None:
         return None
-    boot = fields.get("_BOOT_ID")
     return JournalRecord(
         message,
         _seconds(fields.get("_SOURCE_MONOTONIC_TIMESTAMP")),
         _seconds(fields.get("__REALTIME_TIMESTAMP")),
-        boot if isinstance(boot, str) else None,
+        _small(fields.get("SYSLOG_FACILITY")) * 8 + _small(fields.get("PRIORITY")),
     )
+
+
+def _small(value: object) -> int:
+    return int(value) if isinstance(value, str) and value in _NUMBERS else 0
 
 
 def _message(value: object) -> str | None:

@@ -88,6 +88,7 @@ _PATTERNS = (
 )
 # What else the driver says about a GPU, without a code.
 _STATES = (
+    ("gpu_lost", re.compile(rf"nvidia ({_ADDRESS}): .{{0,60}}power state from D3cold to D0.{{0,20}}inaccessible")),
     ("rm_init_failed", re.compile(rf"NVRM: GPU ({_ADDRESS}): RmInitAdapter failed!")),
     (
         "gsp_timeouts",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from slurm_ft.model import Event, EventKind, Evidence
 from slurm_ft.sensors.host_lines import HINTS
+from slurm_ft.sensors.journal import journal_records
 from slurm_ft.sensors.kernel_lines import MAX_LINE, Record, event_of, parse_record
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SENSOR = "kernel_log"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_RECORDS = 1_000_000  # more than the largest ring buffer a kernel can be built with (32 MiB) holds
+JOURNAL_S = 10.0  # how long the journal may take
 BATCH = 32  # records looked at together
 LOST = b""  # stands for records that were overwritten before they were read
 MAX_CAUSES = 128  # different codes on different devices
@@ -106,19 +108,18 @@ def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact tha
     budget_s: float = 2.0,
     boot_id: str | None = None,
     max_records: int = MAX_RECORDS,
+    journal: Path | None = None,
 ) -> Evidence:
     """Read the attempt's window of the log at `path`: /dev/kmsg, or a file of raw records.
 
     `gpus` are the canonical PCI addresses of the job's GPUs, None if they are not known. `boot_id` is the running
     kernel's, by default read from /proc. Stops after `budget_s` seconds or `max_records`: what was found by then is
-    in the Evidence, but `readable` is False.
+    in the Evidence, but `readable` is False. `journal` names the journalctl to ask when the log no longer reaches back
+    to the attempt's start.
     """
-    if gpus is None:
-        return _unreadable("it is not known which GPUs the job had")
-    if window.marker is None and window.start is None:
-        return _unreadable("it is not known when the attempt started")
-    if window.boot_id is not None and window.boot_id != (boot_id or _running_boot()):
-        return _unreadable("the node was rebooted during the attempt")
+    why_not = _why_not(window, gpus, boot_id)
+    if gpus is None or why_not:
+        return _unreadable(why_not)
     reading = _Reading(window, gpus)
     try:
         stopped = _read(path, reading, time.monotonic() + budget_s, max_records)
@@ -126,7 +127,42 @@ def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact tha
         return _unreadable(f"{path}: {error.strerror or error}")
     if reading.first is None:
         return _unreadable(f"{path} {stopped or 'holds no kernel log record'}")
+    if journal is not None and not stopped and _is_overwritten(reading):
+        older = _from_journal(journal, window, gpus)
+        if older is not None:
+            return older
     return _evidence(reading, stopped)
+
+
+def _why_not(window: Window, gpus: frozenset[str] | None, boot_id: str | None) -> str:
+    """Why no log could tell anything about the attempt; empty if one could."""
+    if gpus is None:
+        return "it is not known which GPUs the job had"
+    if window.marker is None and window.start is None:
+        return "it is not known when the attempt started"
+    if window.boot_id is not None and window.boot_id != (boot_id or _running_boot()):
+        return "the node was rebooted during the attempt"
+    return ""
+
+
+def _is_overwritten(reading: _Reading) -> bool:
+    """Whether the start of the attempt has left the log."""
+    start, first = reading.window.start, reading.first
+    begins_late = start is not None and first is not None and first.at > start and reading.marker_at is None
+    return begins_late or reading.lost
+
+
+def _from_journal(journal: Path, window: Window, gpus: frozenset[str]) -> Evidence | None:
+    """What the journal kept; None if it does not reach back to the attempt's start either."""
+    reading, deadline = _Reading(window, gpus), time.monotonic() + JOURNAL_S
+    try:
+        stopped = _consume(journal_records(journal, window.start or 0.0, deadline), reading, deadline, MAX_RECORDS)
+    except (OSError, ValueError):
+        return None
+    if stopped or reading.first is None or _is_overwritten(reading):
+        return None
+    found = _evidence(reading, "")
+    return replace(found, detail="; ".join(note for note in ("taken from the journal", found.detail) if note))
 
 
 def _unreadable(reason: str) -> Evidence:
@@ -149,14 +185,19 @@ def _read(path: Path, reading: _Reading, deadline: float, max_records: int) -> s
             records = iter(lambda: log.readline(MAX_LINE), b"")
         else:
             records = _device_records(descriptor)
-        for number in range(0, max_records, BATCH):
-            if time.monotonic() > deadline:
-                return f"was given up after {number} records"
-            batch = list(islice(records, min(BATCH, max_records - number)))
-            _take_all(reading, batch, number)
-            if len(batch) < BATCH and number + len(batch) < max_records:
-                return ""
-        return "" if next(records, None) is None else f"was given up after {max_records} records"
+        return _consume(records, reading, deadline, max_records)
+
+
+def _consume(records: Iterator[bytes], reading: _Reading, deadline: float, max_records: int) -> str:
+    """Take all records. Returns why it stopped earlier, or nothing."""
+    for number in range(0, max_records, BATCH):
+        if time.monotonic() > deadline:
+            return f"was given up after {number} records"
+        batch = list(islice(records, min(BATCH, max_records - number)))
+        _take_all(reading, batch, number)
+        if len(batch) < BATCH and number + len(batch) < max_records:
+            return ""
+    return "" if next(records, None) is None else f"was given up after {max_records} records"
 
 
 def _device_records(descriptor: int) -> Iterator[bytes]:

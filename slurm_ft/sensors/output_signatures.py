@@ -36,11 +36,15 @@ _LABEL = re.compile(
 )
 _EXCEPTION = r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure): "
 _QUOTED = re.compile(r"NVRM: |SXid \(|\bXid \(|dmesg")
-_CUDA = r"(?i:CUDA (?:driver |runtime )?error(?: [0-9]+)?|CUDA failure(?: [0-9]+| \S{1,80}:[0-9]+)?)[: ]+['(]?"
+_CUDA = (
+    r"(?i:CUDA (?:driver |runtime )?error(?: [0-9]+| \([0-9]+\) )?|cu[A-Z]\w{2,40} failed"
+    r"|CUDA failure(?: [0-9]+| \S{1,80}:[0-9]+)?)[: ]+['(]?"
+)
 # What an error message starts with, if not with CUDA's words themselves. Prose and the output of grep start otherwise.
 _TALKS = (
     rf"(?:{_EXCEPTION}|what\(\): |.{{0,120}}NCCL WARN |.{{0,160}}(?:INTERNAL|FAILED_PRECONDITION): "
-    r"|[^\"'`|=]{0,100}(?:failed call to|failed to|failed with|could not) |Failure during compute: )"
+    r"|[^\"'`|=]{0,100}(?:failed call to|failed to|Failed to|failed with|could not) |Failure during compute: "
+    r"|Program hit |CUDA error at \S{1,100} code=214\(|[^\"'`|=]{0,160}terminated with exception: )"
 )
 
 
@@ -52,8 +56,9 @@ def _cuda(text: str, symbol: str) -> str:
 _TABLE = (
     (
         "image_pull",
-        r".{0,60}pyxis: (?:failed to (?:import|create container filesystem)|\s*\[ERROR\] (?:URL http|Could not process"
-        r"|No such file or directory: .{1,300}\.sqsh|File (?:does not exist|not found)))",
+        r".{0,60}pyxis: (?:failed to (?:import|create container filesystem)|\s*curl: \("
+        r"|\s*\[ERROR\] (?:URL http|Could not process"
+        r"|Could not find image|curl: \(|No such file or directory: .{1,300}\.sqsh|File (?:does not exist|not found)))",
     ),
     ("image_pull", r".{0,60}\[ERROR\] URL https?://.{1,300} returned error code: [0-9]{3}"),
     ("image_pull", r".{0,60}enroot(?:-[a-z]+)?: .{0,80}(?:returned error code|failed to (?:import|pull|fetch))"),
@@ -63,14 +68,15 @@ _TABLE = (
         r"(?:.{0,40}FATAL: *|FATAL: *)?(?:Unable to handle (?:docker|oras|library|shub|https?)"
         r"|While (?:making image from|pulling|performing build)|Unable to (?:pull|build from)"
         r"|.{0,40}(?:could not|couldn't|failed to) (?:open image|retrieve path|get manifest|get checksum)"
-        r"|.{0,80}conveyor failed to get|.{0,60}image .{1,300} (?:not found|does not exist)"
+        r"|.{0,80}conveyor failed to get|.{0,60}image .{1,300} (?:not found|does not exist|doesn't exist)"
         r"|.{0,60}error fetching image|.{0,60}failed to pull)",
     ),
     (
         "image_pull",
         r".{0,200}(?:toomanyrequests: |manifest unknown|pull access denied|pull rate limit|ErrImagePull"
         r"|ImagePullBackOff|unauthorized: authentication required|requested access to the resource is denied"
-        r"|manifest for \S{1,200} not found|initializing source docker://|unable to retrieve auth token)",
+        r"|manifest for \S{1,200} not found|initializing source docker://|copying system image from"
+        r"|unable to retrieve auth token)",
     ),
     ("cuda_ecc", _cuda("uncorrectable ECC error", "CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable")),
     (
@@ -124,7 +130,8 @@ _TABLE = (
         r"|Connection (?:reset|closed|refused|timed out)|Broken pipe|Socket Timeout|socketStartConnect"
         r"|DistBackendError|DistNetworkError|DistStoreError|TCPStore|RendezvousTimeoutError|UCX|MPI_ABORT"
         r"|[Tt]imed out (?:waiting|after)|[Tt]imeout(?:Error|Exception)|Connection(?:Reset|Refused|Aborted|)Error"
-        r"|Heartbeat|heartbeat)",
+        r"|Heartbeat|heartbeat|address already in use|MaxRetryError|HTTPError"
+        r"|Max retries exceeded|Could not resolve host)",
     ),
     (
         "cuda_illegal_access",
@@ -167,7 +174,11 @@ _TABLE = (
         r"|EngineDeadError)\b",
     ),
     ("child_failed", r"RuntimeError: (?:DataLoader worker|.{0,60}(?:died|exited unexpectedly|Engine core|EngineCore))"),
-    ("killed", r"(?:Killed|Terminated|Aborted|Segmentation fault|Bus error|KeyboardInterrupt|SystemExit)\b"),
+    (
+        "killed",
+        r"(?:Fatal Python error: |Killed|Terminated|Aborted|Segmentation fault|Bus error|KeyboardInterrupt"
+        r"|SystemExit)\b",
+    ),
     (
         "program_error",
         r"(?:usage: |\S{1,200}: error: (?:unrecognized arguments|argument |the following arguments are required)"
@@ -175,6 +186,7 @@ _TABLE = (
         r"|No such file or directory)"
         r"|python[0-9.]*: can't open file|Error executing job with overrides|\S{1,200}: No module named )",
     ),
+    ("program_error", r".{0,60}pyxis: \s*enroot-mount: failed to mount"),
     ("program_error", r"(?:srun|slurmstepd): error: .{0,40}execve\(\): "),
     ("python_exception", r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|StopIteration)(?::|\Z)"),
 )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MAX_TEXT = 2048
 
 _GPU_TABLE = (
-    ("slowdown", r"(?i)thermal|clocks? event|throttl|slowdown|power brake|power capp?ing"),
     ("gpu_lost", r"(?i)GPU is lost|GPU_IS_LOST|fallen off the bus|NVML_ERROR_GPU_IS_LOST"),
     ("pci_all_ones", r"\(rev ff\)|(?i:unknown header type 7f)"),
     ("device_handle_error", r"(?i)unable to determine the device handle"),
@@ -34,29 +33,33 @@ _GPU_TABLE = (
     ("reset_required", r"(?i)reset required|GPU Reset\s*:\s*Yes|Reset Required\s*:\s*Yes"),
     (
         "remap_failed",
-        r"(?i)row remapping failed|remapping failure occurred\s*:\s*yes|remap\w* fail\w*\s*:\s*(?:yes|1|true)",
+        r"(?i)row remapping failed|remapping failure occurred\s*:\s*yes|remap\w*[ _]fail\w*\s*[:=]\s*(?:yes|1|true)",
     ),
     ("remap_failed", r"(?i)row remapp?er? fail"),
     ("remap_pending", r"(?i)remappings? (?:are|is) pending|pending\s*:\s*yes|pending retired pages|remap\w* pending"),
     (
         "ecc_uncorrected",
-        r"(?i)detected [1-9][0-9]* volatile double-bit|uncontained (?:ECC )?error|XID 95\b"
+        r"(?i)detected [1-9][0-9]* volatile double-bit|\bDBE\b.{0,30}detected|uncontained (?:ECC )?error|XID 95\b"
         r"|volatile (?:DBE|double)\D{0,40}[1-9]"
         r"|volatile uncorr\w*\.?(?: ECC)?(?: errors?)?\s*[:=]\s*[1-9]"
         r"|ECC_ERRORS?_UNCORRECTED_VOLATILE_TOTAL\D{0,20}[1-9]|uncorrected\.volatile\S*\s*[:=]\s*[1-9]",
     ),
-    ("inforom_corrupt", r"(?i)infoROM is corrupt|corrupt(?:ed)? infoROM|CORRUPTED_INFOROM"),
+    ("inforom_error", r"(?i)CORRUPTED_INFOROM|CorruptedInforom|^corrupted infoROM"),
+    ("inforom_corrupt", r"(?i)infoROM is corrupt|corrupt(?:ed)? infoROM"),
+    ("interrupt_error", r"(?i)IRQ_ISSUE|interrupt (?:request )?issue"),
+    ("slowdown", r"(?i)thermal|clocks? event|throttl|slowdown|power brake|power capp?ing"),
     ("nvlink_down", r"(?i)NvLink link [0-9]+ is (?:currently )?down|fatal errors? on NvSwitch"),
     (
         "gpu_missing",
         r"(?i)no devices were found|GPU_NOT_FOUND|GPU not found"
-        r"|\b(?:only|just) [0-9]+ (?:of|out of) [0-9]+ GPUs?",
+        r"|\b([0-9]+) (?:of|out of) (?!\1\b)[0-9]+ GPUs?",
     ),
+    ("gpu_missing", r"(?i)\b([0-9]+) GPUs? expected,? (?:but |only )?(?!\1\b)[0-9]+"),
     ("gpu_missing", r"(?i)expected [0-9]+ GPUs?,? (?:but )?(?:found|got|saw) [0-9]+"),
     (
         "nvml_hang",
         r"(?i)(?:nvidia-smi|nvml|dcgmi?)\b.{0,60}"
-        r"(?:hangs?\b|hung|timed out|time-?out|no answer|does not (?:return|answer))",
+        r"(?:hangs?\b|hung|timed out|time-?out|no answer|(?:does|did) not (?:return|answer|respond))",
     ),
     ("gpu_unreadable", r"ERR!.*ERR!|\[Unknown Error\]|(?i:GPU .{0,40}: Unknown Error)"),
 )
@@ -68,14 +71,18 @@ _NIC_TABLE = (
         r"(?i)(?:^|\W)(?:port )?state\W+(?:[0-9]+: ?)?(?:port_)?down\b"
         r"|physical state\W+(?:[0-9]+: ?)?(?:disabled|polling|linkerrorrecovery)\b",
     ),
-    ("nic_down", r"(?i)\b(?:port|link|ib[0-9]+|mlx5_[0-9]+)\b.{0,60}\b(?:is |state )?(?:down|not active)\b|NO-CARRIER"),
+    (
+        "nic_down",
+        r"(?i)\b(?:port|link|ib[0-9]+|mlx5_[0-9]+)\b.{0,60}\b(?:is |state )?(?:down|not active)\b|NO-CARRIER|PORT_DOWN",
+    ),
+    ("nic_down", r"(?i)\b(?:mlx5_[0-9]+|hca|nic|ib[0-9]+)\b.{0,40}(?:is missing|not found|disappeared)"),
 )
 _SLURM_TABLE = (
     ("time_limit", r"(?i)time ?limit exhausted|DUE TO TIME LIMIT|reached time limit"),
     ("preempted", r"(?i)preempt"),
     (
         "node_fail",
-        r"(?i)not responding, setting DOWN|unexpectedly rebooted|due to (?:failure of node|node failure)|failed node"
+        r"(?i)not responding, setting DOWN|unexpectedly rebooted|due to (?:failure of node|node failure)|on failed node"
         r"|NODE_FAIL|node failure|missing from batch node|Node \S+ now DOWN|setting (?:node \S+ )?(?:to )?DOWN",
     ),
     ("out_of_memory", r"OUT_OF_MEMORY|OOM|(?i:out of memory|memory limit)"),
@@ -97,18 +104,24 @@ _ADDRESS = re.compile(
     r"(?<![0-9a-fA-F:.])(?:GPU ?)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
     r"(?![0-9a-fA-F.]|:[0-9a-fA-F])"
 )
+# nvidia-smi -q: counters since the driver was loaded, and those of the card's whole life, which prove nothing.
+_SECTION = re.compile(r"\s*(Volatile|Aggregate)\s*\Z")
+_UNCORRECTED = re.compile(r"\s*(?:SRAM|DRAM|Total|Device Memory)?[A-Za-z ]*Uncorrectable[A-Za-z ]*\s*:\s*[1-9]")
 _HEADER = re.compile(r"\s*GPU (?:[0-9]+ )?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\s*\Z")
 
 
 def gpu_state_events(lines: Sequence[str]) -> tuple[Event, ...]:
     """What nvidia-smi, NVML, DCGM and lspci say. A line without an address belongs to the header above it."""
-    events, section = [], None
+    events, section, counters = [], None, None
     for number, line in enumerate(lines, start=1):
         text = line[:MAX_TEXT]
         pci = _pci(text)
         if _HEADER.match(text):
             section = pci
+        counters = _SECTION.match(text) or counters
         name = _first(_GPU, text)
+        if name is None and counters and counters[1] == "Volatile" and _UNCORRECTED.match(text):
+            name = "ecc_uncorrected"
         if name is not None:
             kind = EventKind.GPU_STATE
             events.append(Event(kind, None, pci or section, printable(text), line=number, name=name))
