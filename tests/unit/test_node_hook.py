@@ -266,7 +266,7 @@ class TestAttemptFile:
 
 def test_observation_asks_nothing_of_slurm(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
     kernel_log(config, START, OFF_BUS)
-    (evidence,) = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+    evidence, _output = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
     assert [event.code for event in evidence.events] == [79]
     assert slurm.calls == []
 
