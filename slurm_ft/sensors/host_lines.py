@@ -83,7 +83,7 @@ _TABLE = (
     ("nic_failed", rf"mlx[45]_core {_PCI}: .{{0,80}}device's health compromised - reached miss count"),
     (
         "nic_failed",
-        rf"mlx[45]_core {_PCI}: .{{0,120}}(?:unrecoverable hardware error|firmware internal error|Will cause a leak of)",
+        rf"mlx[45]_core {_PCI}: .{{0,120}}(?:unrecoverable hardware error|firmware internal error|Will cause a leak)",
     ),
     ("nic_failed", rf"mlx5_core {_PCI}: .{{0,80}}Fatal error [0-9a-fx]+ detected"),
     ("nic_failed", rf"mlx4_core {_PCI}: (?:Internal error detected|device is going to be reset)"),
