@@ -8,14 +8,16 @@ What cannot be read is no blindness towards the hardware: the Evidence then has 
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import stat
 import time
+from itertools import islice
 from pwd import getpwuid
 
 from slurm_ft.model import Evidence
-from slurm_ft.sensors.output_path import output_path
+from slurm_ft.sensors.output_path import UNKNOWN, output_path
 from slurm_ft.sensors.output_signatures import output_events
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 SENSOR = "job_output"
 MAX_TAIL = 65536  # bytes
 TIMEOUT_S = 5.0
+MAX_ENTRIES = 100_000  # of a directory that is searched
 BANNER = "==== slurm_ft job "  # opens each attempt in a job's one log
 UID, GID, USER = "SLURM_JOB_UID", "SLURM_JOB_GID", "SLURM_JOB_USER"
-NODES = "SLURM_JOB_NODELIST"
+NODES = "SLURM_JOB_NUM_NODES"
+NODELISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")  # the node Epilog of 22.05 has the second (measured)
 _READ, _REFUSED, _CUT = b"r", b"!", b"c"  # how the child's answer begins
 
 
@@ -60,7 +64,9 @@ def of_this_attempt(lines: Sequence[str], attempt: int = 0) -> Sequence[str] | N
 
 def _alone(environ: Mapping[str, str]) -> bool:
     """Whether the job surely had this one node only: `n1`, and neither `n1,n2` nor `n[1-2]`."""
-    nodes = environ.get(NODES, "")
+    if NODES in environ:
+        return environ[NODES] == "1"
+    nodes = next((environ[name] for name in NODELISTS if environ.get(name)), "")
     return bool(nodes) and "," not in nodes and "[" not in nodes
 
 
@@ -144,6 +150,8 @@ def _become(user: User) -> None:
 
 
 def _tail(path: str) -> bytes:
+    if UNKNOWN in path:
+        path = _only_fit(path)
     # O_NONBLOCK: opening a FIFO must not wait for its other end. O_NOCTTY: nor may a terminal become ours.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     status = os.fstat(descriptor)
@@ -151,6 +159,17 @@ def _tail(path: str) -> bytes:
         return _REFUSED + b"not a regular file"
     start = max(status.st_size - MAX_TAIL, 0)
     return (_CUT if start else _READ) + os.pread(descriptor, MAX_TAIL, start)
+
+
+def _only_fit(path: str) -> str:
+    """The one file whose name fits where UNKNOWN stands for any text. Raises FileNotFoundError for none or several."""
+    directory, _, name = path.rpartition("/")
+    shape = re.compile(".*".join(re.escape(part) for part in name.split(UNKNOWN)))
+    with os.scandir(directory or "/") as entries:
+        fits = [entry.name for entry in islice(entries, MAX_ENTRIES) if shape.fullmatch(entry.name)]
+    if len(fits) != 1:
+        raise FileNotFoundError(2, f"{len(fits)} files fit its pattern")
+    return f"{directory}/{fits[0]}"
 
 
 def _write(writer: int, content: bytes) -> None:

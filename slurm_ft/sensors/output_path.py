@@ -1,6 +1,7 @@
 """Where a job's output is: Slurm's filename patterns (sbatch(1), "filename pattern"). Pure.
 
-SLURM_JOB_STDOUT in the hooks is unexpanded on 22.05 (measured): `/tmp/o-%j.txt`.
+SLURM_JOB_STDOUT in the hooks is unexpanded on 22.05 (measured): `/tmp/o-%j.txt`. The node Epilog is not told the job's
+name there, so `%x` stays open: UNKNOWN then stands in the path for any text.
 """
 
 from __future__ import annotations
@@ -25,18 +26,26 @@ _VARIABLES = {
 }
 _FIXED = {"%": "%", "n": "0", "t": "0", "s": "batch"}  # of the batch step
 _MAX_WIDTH = 10
+UNKNOWN = "\x01"
 NO_TASK = "4294967294"  # what %a is in a job that is no array
 
 
 def output_path(environ: Mapping[str, str]) -> str | None:
     """The absolute path of the batch script's output; None if Slurm did not say enough."""
-    pattern, directory = environ.get(STDOUT, ""), environ.get(WORK_DIR, "")
-    if not pattern or "\0" in pattern:
+    directory = environ.get(WORK_DIR, "")
+    pattern = environ.get(STDOUT) or ("slurm-%A_%a.out" if "SLURM_ARRAY_JOB_ID" in environ else "slurm-%j.out")
+    if any(character in pattern for character in ("\0", UNKNOWN)):
         return None
     path = expand(pattern, environ)
+    if UNKNOWN in path and not _names_the_job(pattern):
+        return None  # it would fit other jobs' files too
     if path.startswith("/"):
         return path
     return f"{directory}/{path}" if directory.startswith("/") else None
+
+
+def _names_the_job(pattern: str) -> bool:
+    return any(match[2] in "jJA" for match in _PATTERN.finditer(pattern))
 
 
 def expand(pattern: str, environ: Mapping[str, str]) -> str:
@@ -55,7 +64,7 @@ def _value(letter: str, width: str, text: str, environ: Mapping[str, str]) -> st
     else:
         value = environ.get(_VARIABLES[letter]) or _default(letter, environ)
     if value is None:
-        return text
+        return UNKNOWN if letter == "x" else text
     if letter == "N":
         value = value.partition(".")[0]
     return value.rjust(min(int(width or 0), _MAX_WIDTH), "0") if value.isdecimal() else value

@@ -59,6 +59,7 @@ def test_a_job_that_is_no_array() -> None:
 
 def test_no_path_is_no_crash() -> None:
     assert output_path({}) is None
+    assert output_path({"SLURM_JOB_WORK_DIR": "/w", "SLURM_JOB_ID": "7"}) == "/w/slurm-7.out"
     assert output_path({"SLURM_JOB_STDOUT": "o.txt"}) is None
     assert output_path({"SLURM_JOB_STDOUT": "/tmp/\0"}) is None
     assert read_job_output({}, 0).detail
@@ -71,11 +72,28 @@ def test_the_end_of_the_output_is_read(tmp_path: Path) -> None:
     assert names(read_job_output(environ_of(path), 0)) == ["cuda_ecc"]
 
 
-@pytest.mark.parametrize("nodes", ["n1,n2", "n[1-2]", ""])
-def test_of_several_nodes_nobody_knows_which_one(tmp_path: Path, nodes: str) -> None:
+@pytest.mark.parametrize("name", ["SLURM_JOB_NUM_NODES", "SLURM_JOB_NODELIST", "SLURM_NODELIST"])
+@pytest.mark.parametrize("nodes", ["n1,n2", "n[1-2]", "2"])
+def test_of_several_nodes_nobody_knows_which_one(tmp_path: Path, name: str, nodes: str) -> None:
+    if nodes == "2" and name != "SLURM_JOB_NUM_NODES":
+        return
     path = tmp_path / "o.txt"
     path.write_text(ECC)
-    assert names(read_job_output(environ_of(path, SLURM_JOB_NODELIST=nodes), 0)) == ["cuda_ecc_somewhere"]
+    environ = environ_of(path)
+    del environ["SLURM_JOB_NODELIST"]
+    assert names(read_job_output({**environ, name: nodes}, 0)) == ["cuda_ecc_somewhere"]
+
+
+def test_the_name_of_the_job_is_not_known_to_the_node_epilog(tmp_path: Path) -> None:
+    (tmp_path / "my train-12.log").write_text(ECC)
+    (tmp_path / "train-13.log").write_text("KeyError: 1")
+    environ = environ_of(tmp_path / "%x-%j.log")
+    del environ["SLURM_JOB_NAME"]
+    assert names(read_job_output(environ, 0)) == ["cuda_ecc"]
+    (tmp_path / "other-12.log").write_text(ECC)
+    assert "2 files fit" in read_job_output(environ, 0).detail
+    environ["SLURM_JOB_STDOUT"] = str(tmp_path / "%x.log")
+    assert "did not say" in read_job_output(environ, 0).detail
 
 
 def test_an_earlier_attempt_in_the_same_file_convicts_nobody(tmp_path: Path) -> None:
