@@ -25,12 +25,20 @@ def append(state_dir: Path, entry: Mapping[str, Any]) -> None:
     line = json.dumps({"v": SCHEMA_VERSION, **entry}, separators=(",", ":"), ensure_ascii=True) + "\n"
     descriptor = os.open(state_dir / FILE_NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
     try:
+        _give_to_owner_of(state_dir, descriptor)
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         os.write(descriptor, b"\n" * torn + line.encode("ascii"))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _give_to_owner_of(state_dir: Path, descriptor: int) -> None:
+    """A node's root may write first where the controller's SlurmUser writes later (both on one machine)."""
+    owner, status = state_dir.stat(), os.fstat(descriptor)
+    if os.geteuid() == 0 and status.st_uid == 0 and owner.st_uid != 0:
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def entries(state_dir: Path, tail: int = TAIL) -> list[dict[str, Any]]:

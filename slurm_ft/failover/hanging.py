@@ -8,12 +8,11 @@ it would win nobody anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from slurm_ft.config import Config
 from slurm_ft.failover import claim, comment_tag, ledger
 from slurm_ft.failover.policy import decide, spent
-from slurm_ft.model import Action, Decision, ExitStatus, JobEnd, JobKey, JobState, NodeVerdict
+from slurm_ft.model import Decision, ExitStatus, JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.protocol import JobRecord
 
@@ -29,11 +28,7 @@ def decide_hanging(
     """
     tag = comment_tag.read(job.comment)
     count = spent(ledger.read(job.admin_comment), tag.count if tag else 0)
-    decision = decide(_end(key, job, config, now), verdicts, count)
-    if not runs(key, job):
-        state = f"the job is {job.state}, restarts {job.restarts}, by now"
-        return replace(decision, action=Action.NONE, state=JobState.PENDING, rule="ended_meanwhile", reason=state)
-    return decision
+    return decide(_end(key, job, config, now), verdicts, count)
 
 
 def runs(key: JobKey, job: JobRecord | None) -> bool:

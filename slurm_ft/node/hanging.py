@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from slurm_ft import journal
 from slurm_ft.classify import classify
 from slurm_ft.config import Config, Mode
 from slurm_ft.failover import actions, node_record
-from slurm_ft.failover.hanging import KILLED, decide_hanging
+from slurm_ft.failover.hanging import KILLED, decide_hanging, runs
 from slurm_ft.model import Action, Decision, Domain, JobKey, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file
 from slurm_ft.node.attempt_file import RunningAttempt
@@ -42,15 +43,23 @@ class Place:
     log: Logger
 
 
-def handle(place: Place, attempt: RunningAttempt) -> bool:
-    """Act on an attempt whose grace time is over. True: settled; False: its fault is no hardware verdict, go on.
+class Outcome(Enum):
+    """What remains to be done about the attempt."""
+
+    INNOCENT = "its fault is no hardware verdict: wait for the next one"
+    SETTLED = "it is left running: nothing more"
+    ENDING = "it should end now: look again later whether it did"
+
+
+def handle(place: Place, attempt: RunningAttempt) -> Outcome:
+    """Act on an attempt whose grace time is over.
 
     Raises SlurmFtError when Slurm does not answer; the whole may then be tried again.
     """
     verdict = _judge(place, attempt)
     place.log.info("job %s on %s: %s: %s", attempt.name, place.node, verdict.cause, verdict.reason)
     if verdict.domain is not Domain.HARDWARE:
-        return False
+        return Outcome.INNOCENT
     note = node_verdict(verdict, JobKey(attempt.raw_id, str(attempt.raw_id), attempt.number), place.node)
     acting = place.config.mode is Mode.ACT
     if acting:
@@ -58,13 +67,20 @@ def handle(place: Place, attempt: RunningAttempt) -> bool:
     job = _find(place.slurm, attempt.raw_id)
     if job is None:
         place.log.warning("job %s: Slurm has forgotten it; nothing to end", attempt.name)
-        return True
+        return Outcome.SETTLED
     key = JobKey(job.raw_id, job.address, attempt.number)
-    decision = _decide(place, key, job, note)
+    if not runs(key, job):
+        place.log.info("job %s: not ended, it is %s by now", key.address, job.state)
+        return Outcome.ENDING
+    return _end_or_leave(place, key, _decide(place, key, job, note))
+
+
+def _end_or_leave(place: Place, key: JobKey, decision: Decision) -> Outcome:
     _record(place, key, decision)
-    if acting and decision.action is Action.REQUEUE:
-        place.log.info("job %s: %s", key.address, actions.end_hanging(place.slurm, key))
-    return True
+    if place.config.mode is not Mode.ACT or decision.action is not Action.REQUEUE:
+        return Outcome.SETTLED
+    place.log.info("job %s: %s", key.address, actions.end_hanging(place.slurm, key))
+    return Outcome.ENDING
 
 
 def _judge(place: Place, attempt: RunningAttempt) -> Verdict:

@@ -44,6 +44,10 @@ class Waiting:
         entry.due, entry.pause = now + pause, min(pause * 2, RETRY_MAX)
         return pause
 
+    def look_again(self, attempt: str, due: float) -> None:
+        """Look again then; by now it should have ended."""
+        self._entries[attempt] = _Entry(due)
+
     def settle(self, attempt: str) -> None:
         """Nothing more is to be done about the attempt, whatever its GPUs report."""
         self._entries.pop(attempt, None)

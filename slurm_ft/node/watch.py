@@ -24,7 +24,7 @@ from slurm_ft.model import Event, EventKind, Evidence
 from slurm_ft.node import attempt_file, event_file
 from slurm_ft.node.attempt_file import RunningAttempt
 from slurm_ft.node.event_file import RecordedEvent
-from slurm_ft.node.hanging import Place, handle
+from slurm_ft.node.hanging import Outcome, Place, handle
 from slurm_ft.node.waiting import Waiting
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from slurm_ft.classify.overrides import Overrides
 
 MARKERS_KEPT = 4096
+ENDS_WITHIN = (
+    60.0  # seconds after which a job whose script was killed is looked at again; Slurm's UnkillableStepTimeout
+)
 
 
 class LiveSource(Protocol):
@@ -109,7 +112,12 @@ class Watcher:
     def resume(self) -> None:
         """Take up what the file holds of this boot. Each running attempt gets its full grace time."""
         attempts = self._attempts()
-        for one in event_file.read(self._file):
+        try:
+            recorded = event_file.read(self._file)
+        except OSError as error:  # the kernel log still holds most of it
+            self._place.log.error("%s cannot be read: %s", self._file, error)
+            return
+        for one in recorded:
             if one.boot_id == self._boot:
                 self._last = max(self._last, one.sequence)
                 self._await(one, attempts)
@@ -153,13 +161,21 @@ class Watcher:
     def _act(self, attempt: RunningAttempt) -> None:
         """Slurm may be down, and nothing that goes wrong with one job may end the watch over the others."""
         try:
-            settled = handle(self._place, attempt)
+            outcome = handle(self._place, attempt)
         except SlurmFtError as error:
             self._retry(attempt, str(error))
         except Exception:
             self._retry(attempt, traceback.format_exc())
         else:
-            (self._waiting.settle if settled else self._waiting.drop)(attempt.name)
+            self._finish(attempt.name, outcome)
+
+    def _finish(self, name: str, outcome: Outcome) -> None:
+        if outcome is Outcome.INNOCENT:
+            self._waiting.drop(name)
+        elif outcome is Outcome.SETTLED:
+            self._waiting.settle(name)
+        else:
+            self._waiting.look_again(name, time.monotonic() + ENDS_WITHIN)
 
     def _retry(self, attempt: RunningAttempt, why: str) -> None:
         pause = self._waiting.retry(attempt.name, time.monotonic())

@@ -22,7 +22,7 @@ from slurm_ft.model import Event, EventKind
 from slurm_ft.node import event_file, single
 from slurm_ft.node.hanging import Place
 from slurm_ft.node.waiting import RETRY_FIRST, RETRY_MAX, Waiting
-from slurm_ft.node.watch import Watcher, is_fatal
+from slurm_ft.node.watch import ENDS_WITHIN, Watcher, is_fatal
 from slurm_ft.sensors import kernel_follow
 from slurm_ft.sensors.kernel_follow import KernelFollower, Sighting
 from slurm_ft.sensors.kernel_log import running_boot
@@ -101,7 +101,9 @@ def test_a_fault_of_a_running_job_drains_the_node_and_ends_the_job(place: Place,
     watch = watcher(place, log)
     log.write(FELL_OFF)
     watch.take_news()
-    assert watch.look() is None
+    pause = watch.look()
+    assert pause is not None
+    assert pause > ENDS_WITHIN / 2
     assert slurm.node_records["n1"].draining
     assert killed(slurm)
     (entry,) = journal.entries(place.config.state_dir)
@@ -220,7 +222,7 @@ def test_what_slurm_refuses_is_tried_again(place: Place, log: Log, slurm: FakeSl
     assert pause <= RETRY_FIRST
     slurm.refused.clear()
     watch._waiting._entries["12.0"].due = 0.0
-    assert watch.look() is None
+    watch.look()
     assert killed(slurm)
     assert slurm.node_records["n1"].reason.count("job 12.0") == 1
 
@@ -238,6 +240,37 @@ def test_a_settled_job_is_not_touched_again(place: Place, log: Log, slurm: FakeS
     assert watch.look() is None
     assert len(slurm.changes) == before
     assert not killed(slurm)
+
+
+@pytest.mark.parametrize(("fields", "kills"), [({"state": "RUNNING"}, 2), ({"state": "COMPLETING"}, 1)])
+def test_a_job_that_does_not_end_is_looked_at_again(
+    place: Place, log: Log, slurm: FakeSlurm, fields: dict[str, object], kills: int
+) -> None:
+    note = begin(place)
+    watch = watcher(place, log)
+    log.write(START, FELL_OFF)
+    watch.take_news()
+    watch.look()
+    slurm.set_job("12", **fields)
+    watch._waiting._entries["12.0"].due = 0.0
+    watch.look()
+    assert slurm.changes.count(("kill_batch_script", "12")) == kills
+    note.unlink()
+    assert watch.look() is None
+
+
+@pytest.mark.parametrize("fields", [{"state": "SUSPENDED"}, {"restarts": 1}, {"state": "PENDING", "restarts": 1}])
+def test_what_does_not_run_any_more_is_not_ended(
+    place: Place, log: Log, slurm: FakeSlurm, fields: dict[str, object]
+) -> None:
+    slurm.set_job("12", **fields)
+    begin(place)
+    watch = watcher(place, log)
+    log.write(START, FELL_OFF)
+    watch.take_news()
+    watch.look()
+    assert not killed(slurm)
+    assert slurm.node_records["n1"].draining
 
 
 def test_observe_changes_nothing(place: Place, log: Log, slurm: FakeSlurm) -> None:
