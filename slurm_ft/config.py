@@ -52,6 +52,7 @@ class Config:
     command_timeout: float = 10.0  # of one Slurm command
     kernel_log: Path = Path("/dev/kmsg")
     kernel_log_grace: float = 300.0  # a line this long after a known end still belongs to the attempt
+    watch_grace: float = 60.0  # how long a job may outlive a fatal fault of its GPU before `slurm-ft watch` ends it
     gpu_inventory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nvml: bool = True  # ask NVML about a failed job's GPUs, where nvidia-ml-py is installed
     nvml_timeout: float = 3.0  # of one look at the GPUs
@@ -239,6 +240,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "command_timeout": _seconds(0.1, 300),
     "kernel_log": _path,
     "kernel_log_grace": _seconds(0, 86400),
+    "watch_grace": _seconds(0, 86400),
     "gpu_inventory": _inventory,
     "nvml": _switch,
     "nvml_timeout": _seconds(0.1, 20),

@@ -13,6 +13,7 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 FILE_NAME = "journal.jsonl"
+TAIL = 4 * 1024 * 1024  # bytes that a hook reads back at most
 
 
 def append(state_dir: Path, entry: Mapping[str, Any]) -> None:
@@ -32,12 +33,15 @@ def append(state_dir: Path, entry: Mapping[str, Any]) -> None:
         os.close(descriptor)
 
 
-def entries(state_dir: Path) -> list[dict[str, Any]]:
-    """All readable entries, oldest first; a line torn by a crash is passed over. Raises OSError."""
+def entries(state_dir: Path, tail: int = TAIL) -> list[dict[str, Any]]:
+    """The readable entries in the last `tail` bytes, oldest first; a torn line is passed over. Raises OSError."""
     path = state_dir / FILE_NAME
     if not path.exists():
         return []
-    parsed = (_parse(line) for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - tail, 0))
+        text = file.read(tail).decode("utf-8", "replace")
+    parsed = (_parse(line) for line in text.splitlines())
     return [entry for entry in parsed if entry is not None]
 
 

@@ -11,11 +11,11 @@ from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions
 from slurm_ft.log import open_log
 from slurm_ft.model import Domain, Evidence, ExitStatus, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file
+from slurm_ft.node import attempt_file, event_file
 from slurm_ft.node.attempt_file import AttemptStart
 from slurm_ft.node.gpu_sensors import GPU_SENSORS, Question
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
-from slurm_ft.sensors.kernel_log import Window, read_kernel_log
+from slurm_ft.sensors.kernel_log import Window, read_kernel_log, running_boot
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
@@ -34,9 +34,8 @@ def run(environ: Mapping[str, str], config: Config) -> int:
         return 0
     action = verdict.node_action if config.mode is Mode.ACT else NodeAction.NONE
     try:
-        log.info(
-            "job %s: %s", key.address, actions.report_fault(CommandLine.of(config), _note(verdict, key, node), action)
-        )
+        note = node_verdict(verdict, key, node)
+        log.info("job %s: %s", key.address, actions.report_fault(CommandLine.of(config), note, action))
     except SlurmFtError as error:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
         return DRAIN_FAILED if action is NodeAction.DRAIN else 0
@@ -58,7 +57,8 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
         boot_id=start.boot_id,
         since=start.since,
     )
-    evidence = (read_kernel_log(config.kernel_log, window, gpus),)
+    kernel = read_kernel_log(config.kernel_log, window, gpus)
+    evidence = (kernel, *_recorded(kernel, config, key, node))
     exit_status = environment.exit_status(environ)
     if exit_status.success or not gpus:
         return evidence
@@ -85,7 +85,17 @@ def _seconds_since(start: AttemptStart) -> float | None:
     return None if began is None else time.clock_gettime(time.CLOCK_BOOTTIME) - began
 
 
-def _note(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
+def _recorded(kernel: Evidence, config: Config, key: JobKey, node: str) -> tuple[Evidence, ...]:
+    """What the watcher recorded of the attempt and the kernel log does not show: lost lines, a boot that has ended."""
+    whole = kernel.readable and not kernel.detail
+    boot_time = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    path, attempt = event_file.path_of(config.state_dir, node), f"{key.raw_id}.{key.attempt}"
+    recorded = event_file.evidence_of(path, attempt, running_boot(), boot_time, live_only=whole)
+    return () if recorded is None else (recorded,)
+
+
+def node_verdict(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
+    """The verdict as it is left for the controller."""
     event = verdict.decisive
     return NodeVerdict(
         node=node,

@@ -112,7 +112,7 @@ def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact tha
         return _unreadable("it is not known which GPUs the job had")
     if window.marker is None and window.start is None:
         return _unreadable("it is not known when the attempt started")
-    if window.boot_id is not None and window.boot_id != (boot_id or _running_boot()):
+    if window.boot_id is not None and window.boot_id != (boot_id or running_boot()):
         return _unreadable("the node was rebooted during the attempt")
     reading = _Reading(window, gpus)
     try:
@@ -128,7 +128,8 @@ def _unreadable(reason: str) -> Evidence:
     return Evidence(SENSOR, readable=False, detail=reason)
 
 
-def _running_boot() -> str:
+def running_boot() -> str:
+    """The boot id of the running kernel, empty if it cannot be read."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except (OSError, ValueError):

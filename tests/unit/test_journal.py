@@ -83,3 +83,10 @@ class TestLog:
         log = open_log(Config(log_file=Path("/dev/full")), "hook")
         log.error("lost")
         assert capfd.readouterr() == ("", "")
+
+
+def test_a_long_journal_is_read_from_its_end(tmp_path: Path) -> None:
+    for number in range(50):
+        journal.append(tmp_path, {"n": number})
+    assert [entry["n"] for entry in journal.entries(tmp_path, tail=40)][-1] == 49
+    assert len(journal.entries(tmp_path, tail=40)) < 5

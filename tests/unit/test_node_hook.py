@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from nvml_stub import FIRST, NvmlStub
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import HookEnvironmentError
 from slurm_ft.failover import node_record
-from slurm_ft.model import JobKey
-from slurm_ft.node import attempt_file, epilog, nvml_snapshot_hook
+from slurm_ft.model import Event, EventKind, JobKey
+from slurm_ft.node import attempt_file, epilog, event_file, nvml_snapshot_hook
 from slurm_ft.node.attempt_file import AttemptStart
+from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.sensors import nvml, nvml_snapshot
 from slurm_ft.slurm.cli import CommandLine
 
@@ -177,7 +179,68 @@ def test_hostile_text_in_the_log_stays_one_line_of_printable_ascii(
     assert len(node_record.read(reason, "n1")) == 1
 
 
+def record(config: Config, boot: str, attempt: str) -> None:
+    event = Event(EventKind.XID, 79, "0000:3b:00", "NVRM: Xid (PCI:0000:3b:00): 79, off the bus", 100.0)
+    event_file.append(
+        event_file.path_of(config.state_dir, "n1"), [RecordedEvent(boot, 7, time.time() - 60, event, (attempt,))]
+    )
+
+
+class TestWhatTheWatcherRecorded:
+    @pytest.fixture
+    def config(self, config: Config, tmp_path: Path) -> Config:
+        return replace(config, state_dir=tmp_path / "state")
+
+    def test_convicts_where_the_kernel_log_has_lost_its_beginning(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str]
+    ) -> None:
+        kernel_log(config, "6,900,200000000,-;usb 1-1: new device")
+        record(config, BOOT, "12.0")
+        epilog.run(environ, config)
+        (verdict,) = node_record.read(slurm.node_records["n1"].reason, "n1")
+        assert (verdict.cause, verdict.pci) == ("xid79", "0000:3b:00")
+
+    def test_convicts_after_a_reboot_that_emptied_the_run_directory(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str]
+    ) -> None:
+        kernel_log(config, "6,1,1000000,-;Linux version 6.1")
+        (Path(environ["SLURM_FT_RUN_DIR"]) / "attempts" / "n1.12").unlink()
+        record(config, "the-boot-before", "12.0")
+        epilog.run(environ, config)
+        assert slurm.node_records["n1"].draining
+
+    @pytest.mark.parametrize("attempt", ["12.1", "1.0", "112.0"])
+    def test_of_another_attempt_convicts_nobody(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], attempt: str
+    ) -> None:
+        kernel_log(config, "6,900,200000000,-;usb 1-1: new device")
+        record(config, BOOT, attempt)
+        epilog.run(environ, config)
+        assert slurm.calls == []
+
+    def test_is_not_asked_where_the_kernel_log_is_whole(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str]
+    ) -> None:
+        kernel_log(config, START)
+        record(config, BOOT, "12.0")
+        evidence = epilog.observe(environ, replace(config, nvml=False), JobKey(12, "12", 0), "n1")
+        assert [one.sensor for one in evidence] == ["kernel_log"]
+
+
 class TestAttemptFile:
+    def test_lists_the_attempts_of_this_node_that_run(self, environ: dict[str, str], tmp_path: Path) -> None:
+        for name, content in {
+            "n1.13": f"{MARKER}\n{BOOT}\n91.5\n0,2-3\n4\n",
+            "n10.14": f"{MARKER}\n{BOOT}\n91.5\n0\n0\n",
+            "n1.x": "",
+            "n1.15": f"{MARKER}\n{BOOT}\n91.5\n0\nx\n",
+        }.items():
+            (tmp_path / "attempts" / name).write_text(content)
+        (found,) = attempt_file.running(tmp_path, "n1")  # n1.12 was written by a Prolog that did not note its GPUs
+        assert (found.raw_id, found.number, found.gpus, found.name) == (13, 4, "0,2-3", "13.4")
+        assert found.start == attempt_file.read(tmp_path, "n1", 13) == AttemptStart(MARKER, BOOT, 91.5)
+        assert attempt_file.running(tmp_path / "missing", "n1") == ()
+
     def test_reads_what_the_prolog_wrote(self, environ: dict[str, str]) -> None:
         start = attempt_file.read(attempt_file.run_dir(environ), "n1", 12)
         assert start == AttemptStart(MARKER, BOOT, 90.0)
@@ -243,7 +306,7 @@ class TestNvml:
         [(OFF_BUS, "1:0"), (START, "0:0")],
         ids=["the kernel log has decided", "the job ended well"],
     )
-    def test_is_not_asked(  # noqa: PLR0917
+    def test_is_not_asked(
         self,
         slurm: FakeSlurm,
         config: Config,

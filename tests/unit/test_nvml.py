@@ -117,7 +117,7 @@ LASTING = [
 
 
 @pytest.mark.parametrize(("line", "name", "domain", "action"), LASTING, ids=[row[0] for row in LASTING])
-def test_a_lasting_state_convicts_only_if_it_came_about_in_the_attempt(  # noqa: PLR0917
+def test_a_lasting_state_convicts_only_if_it_came_about_in_the_attempt(
     nvml_stub: NvmlStub, healthy: Reading, line: str, name: str, domain: str, action: str
 ) -> None:
     nvml_stub.answers(line)
