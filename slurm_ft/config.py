@@ -58,6 +58,7 @@ class Config:
     nvml_timeout: float = 3.0  # of one look at the GPUs
     dcgm: str = "off"  # off, dcgmi, or the URL of a dcgm-exporter on this node
     dcgm_timeout: float = 3.0  # of all that is asked of DCGM after an attempt
+    verdict_overrides: Path | None = None  # the site's own reading of codes, see override_file.py
     state_dir: Path = Path("/var/lib/slurm_ft")
     log_file: Path | None = None  # None: syslog
     slurm_bin: Path = Path("/usr/bin")
@@ -70,7 +71,7 @@ def load() -> Config:
     path = Path(named) if named else DEFAULT_CONFIG
     try:
         with path.open(encoding="utf-8", newline="") as file:  # line ends as they are: the shell part sees them too
-            _refuse_writable_by_others(path, os.fstat(file.fileno()))
+            refuse_writable_by_others(path, file.fileno())
             text = file.read()
     except FileNotFoundError:
         if named:
@@ -81,8 +82,9 @@ def load() -> Config:
     return parse(text, str(path))
 
 
-def _refuse_writable_by_others(path: Path, status: os.stat_result) -> None:
-    """The hooks run as root on the word of this file."""
+def refuse_writable_by_others(path: Path, descriptor: int) -> None:
+    """The hooks run as root on the word of this file. Raises ConfigError."""
+    status = os.fstat(descriptor)
     if os.geteuid() == 0 and status.st_uid != 0:
         raise ConfigError(f"{path}: read by root, but owned by user id {status.st_uid}", f"chown root {path}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -246,6 +248,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "nvml_timeout": _seconds(0.1, 20),
     "dcgm": _dcgm,
     "dcgm_timeout": _seconds(0.1, 20),
+    "verdict_overrides": _optional_path,
     "state_dir": _path,
     "log_file": _optional_path,
     "slurm_bin": _path,

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from slurm_ft.classify.fact import Blame, Fact
 from slurm_ft.classify.gpu_state_facts import GPU_STATE_FACTS
+from slurm_ft.classify.gpu_text_facts import GPU_TEXT_FACTS
+from slurm_ft.classify.host_facts import HOST_FACTS
+from slurm_ft.classify.output_facts import OUTPUT_FACTS
+from slurm_ft.classify.slurm_facts import SLURM_FACTS
 from slurm_ft.model import EventKind
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -19,7 +23,10 @@ FACTS: Mapping[EventKind, Mapping[str, Fact]] = {
     EventKind.OFF_BUS: {
         OFF_BUS: Fact(Blame.HARDWARE, "the driver's message that the GPU has fallen off the bus", drains=True),
     },
-    EventKind.GPU_STATE: GPU_STATE_FACTS,
+    EventKind.HOST: HOST_FACTS,
+    EventKind.GPU_STATE: {**GPU_TEXT_FACTS, **GPU_STATE_FACTS},
+    EventKind.OUTPUT: OUTPUT_FACTS,
+    EventKind.SLURM: SLURM_FACTS,
 }
 
 

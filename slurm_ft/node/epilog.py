@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from slurm_ft.classify import classify
 from slurm_ft.config import Config, Mode
@@ -14,12 +15,16 @@ from slurm_ft.model import Domain, Evidence, ExitStatus, JobKey, NodeAction, Nod
 from slurm_ft.node import attempt_file, event_file
 from slurm_ft.node.attempt_file import AttemptStart
 from slurm_ft.node.gpu_sensors import GPU_SENSORS, Question
+from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
+from slurm_ft.sensors.job_output import read_job_output
 from slurm_ft.sensors.kernel_log import Window, read_kernel_log, running_boot
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
 NAME = "node_epilog"
+KMSG = Path("/dev/kmsg")
+JOURNALCTL = Path("/usr/bin/journalctl")
 DRAIN_FAILED = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
 
 
@@ -28,7 +33,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     log = open_log(config, NAME)
     key, node = environment.job_key(environ), environment.node_name(environ)
     evidence = observe(environ, config, key, node)
-    verdict = classify(evidence, environment.exit_status(environ))
+    verdict = classify(evidence, environment.exit_status(environ), load_overrides(config.verdict_overrides))
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
     if verdict.domain is not Domain.HARDWARE and verdict.node_action is NodeAction.NONE:
         return 0
@@ -57,12 +62,16 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
         boot_id=start.boot_id,
         since=start.since,
     )
-    kernel = read_kernel_log(config.kernel_log, window, gpus)
+    journal = JOURNALCTL if config.kernel_log == KMSG else None
+    kernel = read_kernel_log(config.kernel_log, window, gpus, journal=journal)
     evidence = (kernel, *_recorded(kernel, config, key, node))
     exit_status = environment.exit_status(environ)
-    if exit_status.success or not gpus:
+    if exit_status.success:
         return evidence
     explained = classify(evidence, exit_status).rule == "ambiguous_code"
+    evidence += (read_job_output(environ, key.attempt),)
+    if not gpus:
+        return evidence
     question = Question(gpus, key, node, directory, _seconds_since(start), explained)
     return _ask_until_decided(evidence, exit_status, config, question)
 
