@@ -104,7 +104,7 @@ def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
 
 
 def _completing_state(job: JobRecord, failovers: Failovers) -> JobState:
-    if _failing_over(job, failovers):
+    if job.ended is None and _failing_over(job, failovers):  # requeued already
         return JobState.FAILOVER_IN_PROGRESS
     if job.reason in _FAILING:
         return JobState.FAILOVER_IN_PROGRESS if failovers.opted_in else JobState.FAILED
