@@ -5,9 +5,9 @@ set -eu
 venv=$1
 cd "$(dirname "$0")/.."
 
-packages="slurmctld slurmd slurm-client munge shellcheck"
+packages="slurmctld slurmd slurm-client munge shellcheck gcc libc6-dev" # gcc: the tests build a stand-in for NVML
 missing=
-for command in slurmctld slurmd scontrol munged shellcheck; do
+for command in slurmctld slurmd scontrol munged shellcheck gcc; do
     [ -x "/usr/sbin/$command" ] || [ -x "/usr/bin/$command" ] || missing=$packages
 done
 

@@ -80,6 +80,11 @@ def _running(directory: Path, node: str, raw_id: int) -> RunningAttempt | None:
     return RunningAttempt(raw_id, int(noted[4]), _start(noted[:START_LINES], None), noted[3])
 
 
+def exists(directory: Path, node: str, raw_id: int) -> bool:
+    """Whether the job's attempt on this node has begun and not ended."""
+    return (directory / "attempts" / f"{node}.{raw_id}").exists()
+
+
 def _start(noted: list[str], since: str | None) -> AttemptStart:
     marker, boot_id, uptime = noted
     try:

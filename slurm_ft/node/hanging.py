@@ -25,6 +25,7 @@ from slurm_ft.model import Action, Decision, Domain, JobKey, NodeVerdict, Verdic
 from slurm_ft.node import attempt_file
 from slurm_ft.node.attempt_file import RunningAttempt
 from slurm_ft.node.epilog import node_verdict, observe
+from slurm_ft.override_file import load_overrides
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
 
@@ -91,7 +92,8 @@ def _judge(place: Place, attempt: RunningAttempt) -> Verdict:
         environment.NODE_NAME: place.node,
         environment.GPUS: attempt.gpus,
     }
-    return classify(observe(environ, place.config, environment.job_key(environ), place.node), KILLED)
+    evidence = observe(environ, place.config, environment.job_key(environ), place.node)
+    return classify(evidence, KILLED, load_overrides(place.config.verdict_overrides))
 
 
 def _find(slurm: Slurm, raw_id: int) -> JobRecord | None:

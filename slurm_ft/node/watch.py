@@ -13,7 +13,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import findings_of
@@ -25,9 +26,13 @@ from slurm_ft.node.attempt_file import RunningAttempt
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.node.hanging import Outcome, Place, handle
 from slurm_ft.node.waiting import Waiting
+from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
 from slurm_ft.sensors.kernel_follow import KernelFollower, Sighting
 from slurm_ft.sensors.kernel_log import running_boot
+
+if TYPE_CHECKING:
+    from slurm_ft.classify.overrides import Overrides
 
 MARKERS_KEPT = 4096
 ENDS_WITHIN = (
@@ -82,11 +87,11 @@ def _live_sources(place: Place) -> Iterator[LiveSource]:
             place.log.warning("not watched: %s", error)
 
 
-def is_fatal(event: Event) -> bool:
+def is_fatal(event: Event, overrides: Overrides = MappingProxyType({})) -> bool:
     """Whether the event alone is reason to look at the job again. The lines of one SXid convict only together."""
     if event.kind is EventKind.SXID:
         return True
-    (finding,) = findings_of((Evidence(event_file.SENSOR, readable=True, events=(event,)),))
+    (finding,) = findings_of((Evidence(event_file.SENSOR, readable=True, events=(event,)),), overrides)
     return finding.blame is Blame.HARDWARE
 
 
@@ -98,6 +103,7 @@ class Watcher:
         self._follower = follower
         self._file = event_file.path_of(place.config.state_dir, place.node)
         self._boot = running_boot()
+        self._overrides = load_overrides(place.config.verdict_overrides)
         self._last = -1  # the newest event that the file holds of this boot
         self._markers: dict[str, int] = {}
         self._recorded: Counter[tuple[object, ...]] = Counter()
@@ -211,7 +217,7 @@ class Watcher:
 
     def _await(self, one: RecordedEvent, attempts: Sequence[RunningAttempt]) -> None:
         concerned = [attempt.name for attempt in attempts if attempt.name in one.attempts]
-        if not concerned or not is_fatal(one.event):
+        if not concerned or not is_fatal(one.event, self._overrides):
             return
         grace = self._place.config.watch_grace
         for name in concerned:

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm, node
+from nvml_stub import FIRST, NvmlStub
 
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import HookEnvironmentError
 from slurm_ft.failover import node_record
 from slurm_ft.model import Event, EventKind, JobKey
-from slurm_ft.node import attempt_file, epilog, event_file
+from slurm_ft.node import attempt_file, epilog, event_file, nvml_snapshot_hook
 from slurm_ft.node.attempt_file import AttemptStart
 from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.sensors import nvml, nvml_snapshot
 from slurm_ft.slurm.cli import CommandLine
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -40,6 +42,7 @@ def config(tmp_path: Path) -> Config:
         kernel_log=tmp_path / "kmsg",
         gpu_inventory={"n1": ("0000:3b:00.0", "0000:5e:00.0")},
         log_file=tmp_path / "log",
+        nvml_timeout=10.0,
     )
 
 
@@ -263,6 +266,99 @@ class TestAttemptFile:
 
 def test_observation_asks_nothing_of_slurm(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
     kernel_log(config, START, OFF_BUS)
-    (evidence,) = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+    evidence, _output = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
     assert [event.code for event in evidence.events] == [79]
     assert slurm.calls == []
+
+
+class TestNvml:
+    """A clean kernel log, and what NVML adds."""
+
+    @pytest.fixture(autouse=True)
+    def _clean_log(self, config: Config) -> None:
+        kernel_log(config, START)
+
+    def test_a_lost_gpu_drains_although_the_kernel_log_is_clean(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], nvml_stub: NvmlStub
+    ) -> None:
+        nvml_stub.answers("handle 0 15")
+        assert epilog.run(environ, config) == 0
+        record = slurm.node_records["n1"]
+        (verdict,) = node_record.read(record.reason, "n1")
+        assert record.draining
+        assert (verdict.cause, verdict.pci) == ("gpu_lost", FIRST)
+        assert "GPU is lost" in verdict.text
+
+    def test_the_snapshot_of_the_start_dates_what_lasts(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path
+    ) -> None:
+        nvml_stub.answers("remapped_rows 0 0 0 0 0 1")
+        assert nvml_snapshot_hook.run(environ, config) == 0
+        nvml_stub.answers("remapped_rows 0 0 0 0 0 1", "ecc_volatile 0 0 1")
+        _, evidence = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert [event.name for event in evidence.events] == ["row_remap_failure_before", "ecc_uncorrected_now"]
+        _, evidence = epilog.observe(environ, config, JobKey(12, "12", 1), "n1")
+        assert [event.name for event in evidence.events] == ["row_remap_failure_undated"]
+
+    @pytest.mark.parametrize(
+        ("record", "exit_code"),
+        [(OFF_BUS, "1:0"), (START, "0:0")],
+        ids=["the kernel log has decided", "the job ended well"],
+    )
+    def test_is_not_asked(
+        self,
+        slurm: FakeSlurm,
+        config: Config,
+        environ: dict[str, str],
+        monkeypatch: pytest.MonkeyPatch,
+        record: str,
+        exit_code: str,
+    ) -> None:
+        monkeypatch.setattr(nvml, "read_gpu_state", None)
+        kernel_log(config, START, record)
+        environ["SLURM_JOB_EXIT_CODE2"] = exit_code
+        assert len(epilog.observe(environ, config, JobKey(12, "12", 0), "n1")) == 1
+
+    def test_can_be_switched_off(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nvml, "take_reading", None)
+        config = replace(config, nvml=False)
+        assert nvml_snapshot_hook.run(environ, config) == 0
+        assert len(epilog.observe(environ, config, JobKey(12, "12", 0), "n1")) == 1
+
+    def test_a_recovery_action_after_an_ambiguous_code_drains_and_convicts_nobody(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], nvml_stub: NvmlStub
+    ) -> None:
+        nvml_snapshot_hook.run(environ, config)
+        nvml_stub.answers("field_230 0 0 1 1")
+        kernel_log(config, START, PROGRAM.replace("): 31", "): 109"))
+        assert epilog.run(environ, config) == 0
+        record = slurm.node_records["n1"]
+        assert record.draining
+        assert node_record.read(record.reason, "n1")[0].domain.value == "unknown"
+
+    @pytest.mark.parametrize("why", ["off", "not installed"])
+    def test_its_absence_is_noted_for_the_prologs_to_come_until_a_failed_job_finds_it(
+        self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path, why: str
+    ) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nvml, "BINDING", "no_such_module_at_all" if why != "off" else nvml.BINDING)
+            assert nvml_snapshot_hook.run(environ, replace(config, nvml=why != "off")) == 0
+        assert (tmp_path / "no_nvml").exists()
+        epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert not (tmp_path / "no_nvml").exists()
+
+    def test_a_snapshot_that_comes_after_the_end_is_not_left_behind(
+        self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path
+    ) -> None:
+        (tmp_path / "attempts" / "n1.12").unlink()
+        assert nvml_snapshot_hook.run(environ, config) == 0
+        assert not nvml_snapshot.path_of(tmp_path, "n1", 12).exists()
+
+    def test_gpus_that_are_not_known_make_no_snapshot(
+        self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path
+    ) -> None:
+        for gpus in ("", "7"):
+            assert nvml_snapshot_hook.run({**environ, "SLURM_JOB_GPUS": gpus}, config) == 0
+        assert not nvml_snapshot.path_of(tmp_path, "n1", 12).parent.exists()
