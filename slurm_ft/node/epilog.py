@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from slurm_ft.classify import classify
+from slurm_ft.classify.repeats import PastFault, past_fault
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions
 from slurm_ft.log import open_log
 from slurm_ft.model import Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file
+from slurm_ft.node import attempt_file, fault_history
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
-from slurm_ft.sensors.job_output import read_job_output
+from slurm_ft.sensors.job_output import UID, read_job_output
 from slurm_ft.sensors.kernel_log import Window, read_kernel_log
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
@@ -31,7 +33,8 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     log = open_log(config, NAME)
     key, node = environment.job_key(environ), environment.node_name(environ)
     evidence = observe(environ, config, key, node)
-    verdict = classify(evidence, environment.exit_status(environ), load_overrides(config.verdict_overrides))
+    overrides, history = load_overrides(config.verdict_overrides), _history(environ, key, evidence)
+    verdict = classify(evidence, environment.exit_status(environ), overrides, history)
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
     if verdict.domain is not Domain.HARDWARE and verdict.node_action is NodeAction.NONE:
         return 0
@@ -66,6 +69,17 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
     if environment.exit_status(environ).success:
         return evidence
     return (*evidence, read_job_output(environ, key.attempt))
+
+
+def _history(environ: Mapping[str, str], key: JobKey, evidence: Sequence[Evidence]) -> tuple[PastFault, ...]:
+    """What earlier jobs met here; this one's faults are remembered for the next."""
+    directory, now, user = attempt_file.run_dir(environ), time.time(), environ.get(UID, "")
+    past = fault_history.read(directory, now, key.raw_id)
+    events = (event for one in evidence for event in one.events)
+    own = {past_fault(event, key.raw_id, int(user)) for event in events} if user.isdecimal() else set()
+    with suppress(OSError):
+        fault_history.add(directory, now, sorted((fault for fault in own if fault is not None), key=repr))
+    return past
 
 
 def _note(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
