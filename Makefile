@@ -45,6 +45,7 @@ test-slurm: setup ## the tests on a real cluster (root)
 bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/failover.py
 	$(SUDO) $(BIN)/python bench/epilog.py
+	$(BIN)/python bench/kernel_log.py
 
 fmt: setup
 	$(BIN)/ruff check --fix .
