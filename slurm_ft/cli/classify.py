@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_ft import config
 from slurm_ft.checkpoints.finding import printable
-from slurm_ft.cli.case_file import CaseError, CaseText, Expected, looks_like_case, read_cases
+from slurm_ft.cli.case_file import (
+    KEYS,
+    CaseError,
+    CaseText,
+    Expected,
+    documents_of,
+    looks_like_case,
+    read_case,
+    read_cases,
+)
 from slurm_ft.cli.offline import Answer, answer, judge
 from slurm_ft.model import Event, EventKind, Evidence, ExitStatus
 from slurm_ft.override_file import load_overrides
@@ -63,15 +72,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
-    differs = 0
-    for case in read_cases(_read(name).decode("utf-8", "replace"), name):
+    differs = errors = 0
+    for document, where in documents_of(_read(name).decode("utf-8", "replace"), name):
+        try:
+            case = read_case(document, where)
+        except CaseError as error:  # the other cases are judged all the same
+            print(f"slurm-ft: {error}", file=sys.stderr)
+            errors += 1
+            continue
+        _warn(case, where)
         judged = answer(case, overrides)
         differences = compare(judged, case.expected) if case.expected else []
         differs += bool(differences)
         print(json.dumps(case_object(case, judged), ensure_ascii=False) if as_json else _case_text(case, judged))
         for difference in differences:
             print(f"  {case.id}: {difference}", file=sys.stderr if as_json else sys.stdout)
+    if errors:
+        return CaseError.exit_code
     return 1 if differs else 0
+
+
+def _warn(case: CaseText, where: str) -> None:
+    for key in case.unknown_keys:
+        print(f"slurm-ft: {where}: unknown key {key!r}. Valid keys: {', '.join(KEYS)}", file=sys.stderr)
 
 
 def compare(judged: Answer, expected: Expected) -> list[str]:

@@ -96,7 +96,6 @@ def test_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str], verdict: str,
     ("text", "message"),
     [
         ("id: [", "not YAML"),
-        ("id: x\nkernel: []", "unknown key 'kernel'. Valid keys: id, source"),
         ("id: x\nexit: one", "(x): exit: 'one' is not `code:signal`"),
         ("id: x\njob_gpus: [first]", "(x): job_gpus: 'first' is no PCI address"),
         ("id: x\njob_window: [a, b]", "(x): job_window: 'a' is no time"),
@@ -130,3 +129,12 @@ def test_the_sites_overrides_count(tmp_path: Path, capsys: pytest.CaptureFixture
     log = tmp_path / "log"
     log.write_text(XID.format(109))
     assert asked(capsys, str(log))[1][0]["node_action"] == "drain"
+
+
+def test_a_bad_case_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cases.yaml"
+    path.write_text("id: x\nexit: one\n---" + CASE.replace("VERDICT", "hardware") + "kernel: []\n")
+    assert main(["classify", "--cases", str(path)]) == 65
+    printed = capsys.readouterr()
+    assert printed.out.startswith("A1, hardware, drain")
+    assert "unknown key 'kernel'. Valid keys: id, source" in printed.err
