@@ -27,7 +27,8 @@ _DATES = (
         r"(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?"
     ),
     re.compile(
-        rf"{_START}(?:[A-Z][a-z]{{2}} )?{_MONTH} {{1,2}}(?P<day>[0-9]{{1,2}}) {_HMS}(?: [A-Z]{{3,4}})? (?P<year>[0-9]{{4}})"
+        rf"{_START}(?:[A-Z][a-z]{{2}} )?{_MONTH} {{1,2}}(?P<day>[0-9]{{1,2}}) {_HMS}(?: [A-Z]{{3,4}})?"
+        r" (?P<year>[0-9]{4})"
     ),
     re.compile(rf"{_START}(?:[A-Z][a-z]{{2}} )?{_MONTH} {{0,2}}(?P<day>[0-9]{{1,2}}) {_HMS}"),
     re.compile(rf"{_START}{_HMS}"),
