@@ -77,7 +77,7 @@ _TABLE = (
         r"(?:toomanyrequests|manifest unknown|manifest for \S{1,200} not found|pull access denied|pull rate limit"
         r"|unauthorized: authentication required|requested access to the resource is denied|unable to retrieve auth)"
         r"|toomanyrequests: |manifest unknown: |unauthorized: authentication required|denied: requested access to"
-        r"|.{0,80}(?:ErrImagePull|ImagePullBackOff)|Error: (?:initializing source docker://|copying system image from))",
+        r"|.{0,80}(?:ErrImagePull|ImagePullBackOff)|Error: (?:initializing source docker:|copying system image))",
     ),
     ("cuda_ecc", _cuda("uncorrectable ECC error", "CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable")),
     (
