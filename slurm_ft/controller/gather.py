@@ -69,8 +69,8 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
     before = slurm.job(key.address)
     if before is None:
         return None
-    # Has Slurm requeued it already? After a node failure the environment has the ended attempt's restart count, Slurm the
-    # next one's. After `scontrol requeue` and a preemption both have the next one's, and the COMPLETING job has no end
+    # Has Slurm requeued it already? After a node failure the environment has the ended attempt's restart count, Slurm has
+    # the next one's. After `scontrol requeue` and a preemption both have the next one's, and the COMPLETING job has no end
     # time (both measured on 22.05).
     requeued = before.ended is None or before.restarts > key.attempt
     key = replace(key, attempt=before.restarts - requeued)
