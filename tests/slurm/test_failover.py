@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def healthy(lab: Lab) -> Iterator[None]:
     """Every test begins with idle nodes and leaves no job behind."""
     yield
-    lab.run("scancel", f"--user={lab.spec.user}")
+    lab.run("scancel", f"--user={pwd.getpwnam(lab.spec.user).pw_uid}")  # not by name: fields.KNOWS_NOBODY
     # A cancelled job's epilog may still drain its node: only when all have ended is the last word spoken.
     lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
     for node in lab.nodes:
