@@ -5,24 +5,26 @@
 #
 # Ends with 69 (EX_UNAVAILABLE) when the chroot cannot be made, otherwise with the command's exit code.
 # FURTHER_BINDS may name more files and directories, one a line, that the command finds where they are here.
-set -euo pipefail
-
-# Everything runs in namespaces of its own: however this ends, `kill -9` included, the kernel ends the processes and
-# takes the mounts away with them.
-if [ "${1:-}" != --inside ]; then
-    exec setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child --mount-proc -- \
-        "$0" --inside "$@"
-fi
-shift
-suite=$1 directory=$2
-shift 2
-source=$(cd "$(dirname "$0")/.." && pwd)
-made=etc/slurm_ft-chroot # present in a chroot that was made to its end
+set -Eeuo pipefail # -E: traps hold in functions
 
 unavailable() {
     echo "chroot: $*" >&2
     exit 69
 }
+
+# Everything runs in namespaces of its own: however this ends, `kill -9` included, the kernel ends the processes and
+# takes the mounts away with them.
+namespaces=(unshare --mount --propagation private --pid --fork --kill-child --mount-proc --)
+if [ "${1:-}" != --inside ]; then
+    "${namespaces[@]}" true || unavailable "no namespaces: this needs root, and a container needs --privileged"
+    exec setpriv --pdeathsig KILL "${namespaces[@]}" "$0" --inside "$@"
+fi
+shift
+suite=$1 directory=$2
+shift 2
+source=$(cd "$(dirname "$0")/.." && pwd)
+packages=slurmctld,slurmd,slurm-client,munge,python3,python3-venv
+made=etc/slurm_ft-chroot # present in a chroot that was made to its end
 
 # The mirror that apt uses here for Debian itself; none where apt has not seen a mirror of Debian (an Ubuntu).
 mirror() {
@@ -35,21 +37,29 @@ apt_settings() {
     apt-config dump | grep -E '^Acquire::(http|https|Retries|Check-Date|Check-Valid-Until|Force)[: ]' || true
 }
 
+install_debootstrap() {
+    command -v debootstrap >/dev/null && return
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap
+}
+
+# Beside its place first: a half-made one is never taken for a whole one, and nothing of anybody else's is removed.
 make_chroot() {
-    rm -rf --one-file-system "$directory" # a half-made one
-    mkdir -p "$directory"
-    command -v debootstrap >/dev/null || {
-        apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap
-    } || unavailable "debootstrap cannot be installed"
+    local new=$directory.new
+    [ ! -e "$directory" ] || unavailable "$directory exists and is no chroot of ours"
+    rm -rf --one-file-system "$new"
+    mkdir -p "$new"
+    install_debootstrap || unavailable "debootstrap cannot be installed"
     eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
     export http_proxy https_proxy
     # shellcheck disable=SC2046 # no word at all where there is no mirror
-    debootstrap --variant=minbase --include=python3,python3-venv "$suite" "$directory" $(mirror) || unavailable "debootstrap $suite failed"
-    apt_settings >"$directory/etc/apt/apt.conf.d/99host"
-    printf '#!/bin/sh\nexit 101\n' >"$directory/usr/sbin/policy-rc.d" # packages start no service
-    chmod 755 "$directory/usr/sbin/policy-rc.d"
-    touch "$directory/$made"
+    debootstrap --variant=minbase --include="$packages" "$suite" "$new" $(mirror) ||
+        unavailable "debootstrap $suite failed"
+    apt_settings >"$new/etc/apt/apt.conf.d/99host"
+    printf '#!/bin/sh\nexit 101\n' >"$new/usr/sbin/policy-rc.d" # packages start no service
+    chmod 755 "$new/usr/sbin/policy-rc.d"
+    touch "$new/$made"
+    mv "$new" "$directory"
 }
 
 # Something of this machine, where it is here or at a given place, unless it is there already.
@@ -85,9 +95,14 @@ mount_all() {
 
 mkdir -p "$(dirname "$directory")"
 exec 9>"$directory.lock"
-flock 9
+flock --nonblock 9 || {
+    echo "chroot: waiting for another run in $directory"
+    flock 9
+}
 [ -e "$directory/$made" ] || make_chroot
+trap 'unavailable "cannot mount what a chroot needs"' ERR
 mount_all
+trap - ERR
 export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 unset VIRTUAL_ENV PYTHONPATH PYTHONHOME TMPDIR
 # Not `exec`: the first process of the namespace has to look after the orphans that Slurm leaves.

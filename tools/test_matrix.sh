@@ -28,11 +28,21 @@ run_tests() {
     esac
 }
 
+# What is left out; the demo needs PyTorch, which would take minutes and gigabytes for each release.
+without() {
+    [ "$1" = host ] || echo " (without the demo: no PyTorch there)"
+}
+
 # `Slurm 24.11.5 (trixie)`: pytest's header says it.
 release() {
     local version
     version=$(sed -n 's/^slurm: //p' "$2" | head -n 1)
     echo "Slurm ${version:-?} ($1)"
+}
+
+# Why there is no chroot: what debootstrap and chroot.sh said last.
+reason() {
+    grep -E '^(E|W|chroot|unshare|mount): ' "$1" | tail -n 2 | paste -sd ' '
 }
 
 # pytest's last line without its frame and its time, or the last line of all.
@@ -50,8 +60,8 @@ for suite in "$@"; do
     status=0
     run_tests "$suite" >"$log" 2>&1 || status=$?
     case $status in
-    0) echo "$(release "$suite" "$log"): $(summary "$log")" ;;
-    "$unavailable") echo "Slurm of $suite: not available: $(tail -n 1 "$log")" ;;
+    0) echo "$(release "$suite" "$log"): $(summary "$log")$(without "$suite")" ;;
+    "$unavailable") echo "Slurm of $suite: not available: $(reason "$log")" ;;
     *)
         echo "$(release "$suite" "$log"): FAILED: $(summary "$log"): see $log"
         failed=1
