@@ -48,6 +48,7 @@ test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones
 bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/failover.py
 	$(SUDO) $(BIN)/python bench/epilog.py
+	$(SUDO) $(BIN)/python bench/watch.py
 
 fmt: setup
 	$(BIN)/ruff check --fix .

@@ -52,7 +52,13 @@ class Config:
     command_timeout: float = 10.0  # of one Slurm command
     kernel_log: Path = Path("/dev/kmsg")
     kernel_log_grace: float = 300.0  # a line this long after a known end still belongs to the attempt
+    watch_grace: float = 60.0  # how long a job may outlive a fatal fault of its GPU before `slurm-ft watch` ends it
     gpu_inventory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    nvml: bool = True  # ask NVML about a failed job's GPUs, where nvidia-ml-py is installed
+    nvml_timeout: float = 3.0  # of one look at the GPUs
+    dcgm: str = "off"  # off, dcgmi, or the URL of a dcgm-exporter on this node
+    dcgm_timeout: float = 3.0  # of all that is asked of DCGM after an attempt
+    verdict_overrides: Path | None = None  # the site's own reading of codes, see override_file.py
     state_dir: Path = Path("/var/lib/slurm_ft")
     log_file: Path | None = None  # None: syslog
     slurm_bin: Path = Path("/usr/bin")
@@ -65,7 +71,7 @@ def load() -> Config:
     path = Path(named) if named else DEFAULT_CONFIG
     try:
         with path.open(encoding="utf-8", newline="") as file:  # line ends as they are: the shell part sees them too
-            _refuse_writable_by_others(path, os.fstat(file.fileno()))
+            refuse_writable_by_others(path, file.fileno())
             text = file.read()
     except FileNotFoundError:
         if named:
@@ -76,8 +82,9 @@ def load() -> Config:
     return parse(text, str(path))
 
 
-def _refuse_writable_by_others(path: Path, status: os.stat_result) -> None:
-    """The hooks run as root on the word of this file."""
+def refuse_writable_by_others(path: Path, descriptor: int) -> None:
+    """The hooks run as root on the word of this file. Raises ConfigError."""
+    status = os.fstat(descriptor)
     if os.geteuid() == 0 and status.st_uid != 0:
         raise ConfigError(f"{path}: read by root, but owned by user id {status.st_uid}", f"chown root {path}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -199,6 +206,23 @@ def _optional_path(value: object) -> Path | None:
     return None if value is None else _path(value)
 
 
+def _switch(value: object) -> bool:
+    """YAML reads a bare on or off as a truth value."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is not one of: on, off")
+    return value
+
+
+def _dcgm(value: object) -> str:
+    if value is False or value == "off":
+        return "off"
+    if value == "dcgmi":
+        return value
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]_-]+/[!-~]*", value):
+        raise ValueError(f"{value!r} is not one of: off, dcgmi, http://HOST:PORT/metrics")
+    return value
+
+
 def _inventory(value: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         raise ValueError("expected a mapping of node name to a list of PCI addresses, in the order of gres.conf")
@@ -218,7 +242,13 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "command_timeout": _seconds(0.1, 300),
     "kernel_log": _path,
     "kernel_log_grace": _seconds(0, 86400),
+    "watch_grace": _seconds(0, 86400),
     "gpu_inventory": _inventory,
+    "nvml": _switch,
+    "nvml_timeout": _seconds(0.1, 20),
+    "dcgm": _dcgm,
+    "dcgm_timeout": _seconds(0.1, 20),
+    "verdict_overrides": _optional_path,
     "state_dir": _path,
     "log_file": _optional_path,
     "slurm_bin": _path,

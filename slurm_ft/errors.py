@@ -27,13 +27,17 @@ class ConfigError(SlurmFtError):
 
 
 class SlurmCommandError(SlurmFtError):
-    """A Slurm command failed, timed out or answered something unexpected."""
+    """A Slurm command failed, timed out or answered something unexpected.
 
-    def __init__(self, command: str, status: str, output: str, fix: str = "") -> None:
+    `busy`: the controller did not answer, and may when it is asked again.
+    """
+
+    def __init__(self, command: str, status: str, output: str, fix: str = "", *, busy: bool = False) -> None:
         super().__init__(f"`{command}` {status}: {output or 'no output'}", fix)
         self.command = command
         self.status = status
         self.output = output
+        self.busy = busy
 
 
 class HookEnvironmentError(SlurmFtError):

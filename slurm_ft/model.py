@@ -21,6 +21,7 @@ class EventKind(str, Enum):
     HOST = "host"  # the node around the GPUs: memory, PCIe, NIC, disk
     GPU_STATE = "gpu_state"  # what NVML or DCGM say of a GPU after the attempt
     OUTPUT = "output"  # a signature in the job's own output
+    SLURM = "slurm"  # what Slurm itself says about the job's end
 
 
 class Domain(str, Enum):

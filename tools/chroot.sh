@@ -23,7 +23,7 @@ shift
 suite=$1 directory=$2
 shift 2
 source=$(cd "$(dirname "$0")/.." && pwd)
-packages=slurmctld,slurmd,slurm-client,munge,python3,python3-venv
+packages=slurmctld,slurmd,slurm-client,munge,python3,python3-venv,gcc,libc6-dev # setup.sh adds what is missing
 made=etc/slurm_ft-chroot # present in a chroot that was made to its end
 
 # The mirror that apt uses here for Debian itself; none where apt has not seen a mirror of Debian (an Ubuntu).

@@ -5,7 +5,8 @@ set -eu
 venv=$1 extras=${2:-torch,dev}
 cd "$(dirname "$0")/.."
 
-packages="slurmctld slurmd slurm-client munge" commands="slurmctld slurmd scontrol munged"
+packages="slurmctld slurmd slurm-client munge gcc libc6-dev" # gcc: the tests build a stand-in for NVML
+commands="slurmctld slurmd scontrol munged gcc"
 case $extras in *dev*) packages="$packages shellcheck" commands="$commands shellcheck" ;; esac
 missing=
 for command in $commands; do

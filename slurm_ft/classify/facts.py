@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
-from slurm_ft.model import Certainty, EventKind, Scope
+from slurm_ft.classify.fact import Blame, Fact
+from slurm_ft.classify.gpu_state_facts import GPU_STATE_FACTS
+from slurm_ft.classify.gpu_text_facts import GPU_TEXT_FACTS
+from slurm_ft.classify.host_facts import HOST_FACTS
+from slurm_ft.classify.output_facts import OUTPUT_FACTS
+from slurm_ft.classify.slurm_facts import SLURM_FACTS
+from slurm_ft.model import EventKind
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-class Blame(str, Enum):
-    """What one event says about who ended the job."""
-
-    HARDWARE = "hardware"
-    APPLICATION = "application"
-    AMBIGUOUS = "ambiguous"
-    NOBODY = "nobody"  # a consequence of something else, or a notice: explains no death
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One row. `what` completes a sentence: "<what> is a hardware fault". `drains`: unusable before an admin acts."""
-
-    blame: Blame
-    what: str
-    drains: bool = False
-    scope: Scope = Scope.GPU
-    certainty: Certainty = Certainty.CERTAIN
-
+__all__ = ["FACTS", "OFF_BUS", "UNKNOWN", "Blame", "Fact", "fact_of"]
 
 OFF_BUS = "off_bus"
 UNKNOWN = Fact(Blame.AMBIGUOUS, "an event that the tables do not know")
@@ -39,6 +23,10 @@ FACTS: Mapping[EventKind, Mapping[str, Fact]] = {
     EventKind.OFF_BUS: {
         OFF_BUS: Fact(Blame.HARDWARE, "the driver's message that the GPU has fallen off the bus", drains=True),
     },
+    EventKind.HOST: HOST_FACTS,
+    EventKind.GPU_STATE: {**GPU_TEXT_FACTS, **GPU_STATE_FACTS},
+    EventKind.OUTPUT: OUTPUT_FACTS,
+    EventKind.SLURM: SLURM_FACTS,
 }
 
 

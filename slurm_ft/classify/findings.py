@@ -8,11 +8,14 @@ from slurm_ft.classify.catalogue import RECOVERY_ACTIONS
 from slurm_ft.classify.codes import CLEANUP, NVLINK5, XidFacts, nvlink5_facts, sxid_facts, xid_facts
 from slurm_ft.classify.facts import Blame, fact_of
 from slurm_ft.classify.message_text import nvlink5_registers, recovery_action, says_fatal
+from slurm_ft.classify.overrides import apply_override
 from slurm_ft.model import Certainty, Event, EventKind, Evidence, Scope
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from slurm_ft.classify.overrides import Overrides
 
 RECOVERY_XID = 154
 # A GPU under these stays usable: the job's process must go, the node need not.
@@ -33,11 +36,11 @@ class Finding:
     complete: bool = True
 
 
-def findings_of(evidence: Sequence[Evidence]) -> tuple[Finding, ...]:
+def findings_of(evidence: Sequence[Evidence], overrides: Overrides) -> tuple[Finding, ...]:
     """Judge every event by itself; in time order, whatever the order of the evidence."""
     pairs = sorted(((event, one.readable) for one in evidence for event in one.events), key=_order)
     spoken = _spoken(event for event, _ in pairs)
-    return tuple(_finding(event, readable, spoken) for event, readable in pairs)
+    return tuple(apply_override(_finding(event, readable, spoken), overrides) for event, readable in pairs)
 
 
 def _order(pair: tuple[Event, bool]) -> tuple[object, ...]:

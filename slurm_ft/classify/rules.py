@@ -8,16 +8,21 @@ blame. Only hardware evidence makes a hardware verdict; silence makes `unknown`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import Finding, findings_of, needs_drain
-from slurm_ft.model import Certainty, Domain, Evidence, ExitStatus, NodeAction, Scope, Verdict
+from slurm_ft.model import Certainty, Domain, EventKind, Evidence, ExitStatus, NodeAction, Scope, Verdict
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from slurm_ft.classify.overrides import Overrides
+
 KERNEL_LOG = "kernel_log"
+SLURM_ENDINGS = ("time_limit", "cancelled", "preempted")
+IMAGE_PULL = "image_pull"  # the cause that the user's documents call imagepullbackoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,14 @@ class Case:
         return next((finding for finding in self.findings if finding.blame in blames), None)
 
 
-def classify(evidence: Sequence[Evidence], exit_status: ExitStatus) -> Verdict:
-    """Judge one attempt on one node. Total and deterministic; the order of `evidence` does not matter."""
-    findings = findings_of(evidence)
+def classify(
+    evidence: Sequence[Evidence], exit_status: ExitStatus, overrides: Overrides = MappingProxyType({})
+) -> Verdict:
+    """Judge one attempt on one node. Total and deterministic; the order of `evidence` does not matter.
+
+    `overrides` is the site's own reading of single codes.
+    """
+    findings = findings_of(evidence, overrides)
     drain, asked = needs_drain(findings)
     by_name = sorted(evidence, key=lambda one: (one.sensor != KERNEL_LOG, one.sensor, one.detail))
     case = Case(findings, tuple(by_name), exit_status, NodeAction.DRAIN if drain else NodeAction.NONE, asked)
@@ -71,10 +81,26 @@ def hardware_fault(case: Case) -> Verdict | None:
     )
 
 
+def image_not_loaded(case: Case) -> Verdict | None:
+    """The container never started: whatever else the log holds, the program did not run."""
+    finding = next((one for one in case.findings if one.cause == IMAGE_PULL), None)
+    if finding is None:
+        return None
+    reason = f"{_located(finding)} ended the attempt before it began; {_what_follows(case)}."
+    return Verdict(Domain.APPLICATION, IMAGE_PULL, "image_not_loaded", reason, case.node_action, decisive=finding.event)
+
+
 def application_fault(case: Case) -> Verdict | None:
-    """An application code came first, and all was read: nothing worse can have been missed."""
+    """An application cause came first, and all was read: nothing worse can have been missed.
+
+    A program's own plain words (an exception, CUDA out of memory) stand even if a sensor was blind; words that a broken
+    GPU can cause as well (an illegal access) need all of them.
+    """
     finding = case.first(Blame.APPLICATION, Blame.AMBIGUOUS)
     if finding is None or finding.blame is not Blame.APPLICATION or not finding.complete:
+        return None
+    plain = finding.event.code is not None or finding.certainty is Certainty.CERTAIN
+    if not plain and not all(one.readable for one in case.evidence):
         return None
     return Verdict(
         Domain.APPLICATION,
@@ -110,6 +136,15 @@ def ambiguous_code(case: Case) -> Verdict | None:
     return _not_convicting(case, Blame.AMBIGUOUS, "ambiguous_code", "does not tell hardware from program")
 
 
+def ended_by_slurm(case: Case) -> Verdict | None:
+    """Slurm or a person ended it: nobody is to blame."""
+    finding = next((one for one in case.findings if one.cause in SLURM_ENDINGS), None)
+    if finding is None:
+        return None
+    reason = f"{_located(finding)} ended the job; {_what_follows(case)}."
+    return _unknown(case, finding.cause, "ended_by_slurm", reason, finding)
+
+
 def secondary_only(case: Case) -> Verdict | None:
     """Nothing but consequences and notices: Xid 45 follows every death, also scancel and a time limit."""
     return _not_convicting(case, Blame.NOBODY, "secondary_only", "is no cause by itself")
@@ -124,10 +159,12 @@ def clean_exit(case: Case) -> Verdict | None:
 
 RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     hardware_fault,
+    image_not_loaded,
     application_fault,
     no_evidence,
     evidence_unreadable,
     ambiguous_code,
+    ended_by_slurm,
     secondary_only,
     clean_exit,
 )
@@ -154,9 +191,15 @@ def _unknown(case: Case, cause: str, rule: str, reason: str, decisive: Finding |
 
 
 def _located(finding: Finding) -> str:
-    device = "NVSwitch" if finding.scope is Scope.FABRIC else "GPU"
-    where = f"on {device} {finding.event.pci}" if finding.event.pci else f"on a {device} that the line does not name"
-    return f"{finding.what[0].upper()}{finding.what[1:]} {where}"
+    return f"{finding.what[0].upper()}{finding.what[1:]}{_where(finding)}"
+
+
+def _where(finding: Finding) -> str:
+    pci = finding.event.pci
+    if finding.scope in (Scope.NODE, Scope.JOB):
+        return f" on device {pci}" if pci else ""
+    device = "NVSwitch" if finding.event.kind is EventKind.SXID else "GPU"
+    return f" on {device} {pci}" if pci else f" on a {device} that the line does not name"
 
 
 def _what_follows(case: Case) -> str:

@@ -39,7 +39,7 @@ def ask_slurm(environ: Mapping[str, str]) -> JobInfo | None:
         return None
     try:
         settings = config.load()
-        slurm = replace(CommandLine.of(settings), timeout=ANSWER_SECONDS)
+        slurm = replace(CommandLine.of(settings), timeout=ANSWER_SECONDS, tries=1)
         address = environment.job_key(environ).address
         job = slurm.job(address)
         return JobInfo(slurm.excluded_nodes(address), failovers_of(job, (), settings)) if job else None

@@ -11,6 +11,7 @@ from slurm_ft import config, log
 
 HOOKS = {
     "node-epilog": "slurm_ft.node.epilog",
+    "nvml-snapshot": "slurm_ft.node.nvml_snapshot_hook",
     "slurmctld-epilog": "slurm_ft.controller.epilog",
     "slurmctld-prolog": "slurm_ft.controller.prolog",
 }

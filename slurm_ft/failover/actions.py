@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
-from slurm_ft.failover import comment_tag, ledger, node_record
+from slurm_ft.failover import comment_tag, hanging, ledger, node_record
 from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
@@ -107,7 +107,28 @@ def _requeue(slurm: Slurm, key: JobKey) -> None:
     if job is None or job.state != "COMPLETING" or job.restarts != key.attempt:
         state = "gone" if job is None else f"{job.state}, restarts {job.restarts}"
         raise SlurmCommandError(f"requeue {key.address}", "not tried", f"the job is {state} by now")
-    slurm.requeue(key.address)
+    try:
+        slurm.requeue(key.address)
+    except SlurmCommandError:
+        if not _requeued(slurm, key):  # a command whose answer was lost may have done its work
+            raise
+
+
+def _requeued(slurm: Slurm, key: JobKey) -> bool:
+    job = slurm.job(key.address)
+    return job is not None and job.restarts == key.attempt + 1
+
+
+def end_hanging(slurm: Slurm, key: JobKey) -> str:
+    """Kill the batch script of an attempt that outlives a fatal fault, so that it fails and the hooks take over.
+
+    Looks once more right before: another attempt of the job must not be hit. Raises SlurmCommandError.
+    """
+    job = slurm.job(key.address)
+    if job is None or not hanging.runs(key, job):
+        return "not ended: it has ended by itself"
+    slurm.kill_batch_script(key.address)
+    return "killed its batch script"
 
 
 def _update(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> JobUpdate:
@@ -131,11 +152,15 @@ def _write_back(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
         _update_one_by_one(slurm, key, update)
 
 
-def write_ledger(slurm: Slurm, key: JobKey, history: Ledger) -> None:
-    """Replace the ledger alone. Raises SlurmCommandError."""
+def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> None:
+    """Write ledger and tag of a job that has started again; Slurm accepts no exclusions then. Raises SlurmFtError."""
     job = slurm.job(key.address)
-    if job is not None:
-        slurm.update_job(key.address, JobUpdate(admin_comment=ledger.write(job.admin_comment, history)))
+    if job is None:
+        return
+    cause = history.attempts[-1].cause if history.attempts else ""
+    tag = Tag(history.count, limit, history.excluded, cause)
+    comment = comment_tag.write(job.comment, tag) if history.count else None
+    slurm.update_job(key.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
 
 
 def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:

@@ -34,10 +34,20 @@ def read(text: str, node: str) -> tuple[NodeVerdict, ...]:
 
 
 def add(text: str, verdict: NodeVerdict) -> str:
-    """`text` (a Reason of ours, a Comment, or "") with `verdict` added; foreign text before it stays as it is."""
+    """`text` (a Reason of ours, a Comment, or "") with `verdict` added; foreign text before it stays as it is.
+
+    Of two records of one cause in one attempt the first stays: the watcher reports a fault while the job runs, and the
+    epilog finds it again.
+    """
     foreign, records = _split(text)
     record = _record(verdict)
-    return _join(foreign, [*(part for part in records if part != record), record][-RECORDS_KEPT:])
+    if any(_same_fault(part, record) for part in records):
+        return _join(foreign, records)
+    return _join(foreign, [*records, record][-RECORDS_KEPT:])
+
+
+def _same_fault(one: str, other: str) -> bool:
+    return one.partition(" at ")[0] == other.partition(" at ")[0]
 
 
 def remove(text: str, raw_id: int) -> str:

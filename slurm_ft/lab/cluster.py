@@ -118,6 +118,17 @@ class Lab(LabClient):
         self._started = [process for process in self._started if process.name != name]
         record.write_record(self.spec, self.layout, self._started)
 
+    def stop_controller(self) -> None:
+        """End slurmctld in its own way; its state stays on the disk."""
+        processes.end([process for process in self._started if process.name == "slurmctld"], 20)
+        self._started = [process for process in self._started if process.name != "slurmctld"]
+        record.write_record(self.spec, self.layout, self._started)
+
+    def start_controller(self) -> None:
+        """Start slurmctld, and wait for its answer."""
+        self._start_daemon("slurmctld", [str(self.slurm.slurmctld), "-D", "-s", "-f", str(self.slurm_conf)])
+        self._await(self._controller_answers, "slurmctld to answer")
+
     def _start_on_free_ports(self, attempts: int = PORT_ATTEMPTS) -> None:
         self.layout = self._layout()
         try:
@@ -135,8 +146,7 @@ class Lab(LabClient):
         self.layout.munge_socket.unlink(missing_ok=True)
         self._start_daemon("munged", self._munged_command())
         self._await(self.layout.munge_socket.exists, "munged to listen")
-        self._start_daemon("slurmctld", [str(self.slurm.slurmctld), "-D", "-s", "-f", str(self.slurm_conf)])
-        self._await(self._controller_answers, "slurmctld to answer")
+        self.start_controller()
         for name in self.nodes:
             self.start_node(name)
         self._await(self._all_idle, "all nodes to be idle", DAEMON_TIMEOUT_S + self.spec.nodes)

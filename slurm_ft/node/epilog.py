@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from slurm_ft.classify import classify
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions
 from slurm_ft.log import open_log
-from slurm_ft.model import Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file
+from slurm_ft.model import Domain, Evidence, ExitStatus, JobKey, NodeAction, NodeVerdict, Verdict
+from slurm_ft.node import attempt_file, event_file
+from slurm_ft.node.attempt_file import AttemptStart
+from slurm_ft.node.gpu_sensors import GPU_SENSORS, Question
+from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
-from slurm_ft.sensors.kernel_log import Window, read_kernel_log
+from slurm_ft.sensors.job_output import read_job_output
+from slurm_ft.sensors.kernel_log import Window, read_kernel_log, running_boot
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
 NAME = "node_epilog"
+KMSG = Path("/dev/kmsg")
+JOURNALCTL = Path("/usr/bin/journalctl")
 DRAIN_FAILED = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
 
 
@@ -26,15 +33,14 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     log = open_log(config, NAME)
     key, node = environment.job_key(environ), environment.node_name(environ)
     evidence = observe(environ, config, key, node)
-    verdict = classify(evidence, environment.exit_status(environ))
+    verdict = classify(evidence, environment.exit_status(environ), load_overrides(config.verdict_overrides))
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
     if verdict.domain is not Domain.HARDWARE and verdict.node_action is NodeAction.NONE:
         return 0
     action = verdict.node_action if config.mode is Mode.ACT else NodeAction.NONE
     try:
-        log.info(
-            "job %s: %s", key.address, actions.report_fault(CommandLine.of(config), _note(verdict, key, node), action)
-        )
+        note = node_verdict(verdict, key, node)
+        log.info("job %s: %s", key.address, actions.report_fault(CommandLine.of(config), note, action))
     except SlurmFtError as error:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
         return DRAIN_FAILED if action is NodeAction.DRAIN else 0
@@ -42,7 +48,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
 
 
 def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) -> tuple[Evidence, ...]:
-    """Ask every sensor about the attempt on this node."""
+    """Ask the kernel log about the attempt on this node, and the other sensors if it leaves the question open."""
     directory = attempt_file.run_dir(environ)
     start = attempt_file.read(directory, node, key.raw_id)
     gpus = gpus_of_job(
@@ -56,10 +62,49 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
         boot_id=start.boot_id,
         since=start.since,
     )
-    return (read_kernel_log(config.kernel_log, window, gpus),)
+    journal = JOURNALCTL if config.kernel_log == KMSG else None
+    kernel = read_kernel_log(config.kernel_log, window, gpus, journal=journal)
+    evidence = (kernel, *_recorded(kernel, config, key, node))
+    exit_status = environment.exit_status(environ)
+    if exit_status.success:
+        return evidence
+    explained = classify(evidence, exit_status).rule == "ambiguous_code"
+    evidence += (read_job_output(environ, key.attempt),)
+    if not gpus:
+        return evidence
+    question = Question(gpus, key, node, directory, _seconds_since(start), explained)
+    return _ask_until_decided(evidence, exit_status, config, question)
 
 
-def _note(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
+def _ask_until_decided(
+    evidence: tuple[Evidence, ...], exit_status: ExitStatus, config: Config, question: Question
+) -> tuple[Evidence, ...]:
+    """Ask one GPU sensor after the other; none once the hardware is convicted. NVML hangs after some faults."""
+    for sensor in GPU_SENSORS:
+        if classify(evidence, exit_status).domain is Domain.HARDWARE:
+            break
+        found = sensor(config, question)
+        evidence += () if found is None else (found,)
+    return evidence
+
+
+def _seconds_since(start: AttemptStart) -> float | None:
+    """How long ago the attempt began."""
+    began = start.uptime if start.since is None else start.since
+    return None if began is None else time.clock_gettime(time.CLOCK_BOOTTIME) - began
+
+
+def _recorded(kernel: Evidence, config: Config, key: JobKey, node: str) -> tuple[Evidence, ...]:
+    """What the watcher recorded of the attempt and the kernel log does not show: lost lines, a boot that has ended."""
+    whole = kernel.readable and not kernel.detail
+    boot_time = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    path, attempt = event_file.path_of(config.state_dir, node), f"{key.raw_id}.{key.attempt}"
+    recorded = event_file.evidence_of(path, attempt, running_boot(), boot_time, live_only=whole)
+    return () if recorded is None else (recorded,)
+
+
+def node_verdict(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
+    """The verdict as it is left for the controller."""
     event = verdict.decisive
     return NodeVerdict(
         node=node,

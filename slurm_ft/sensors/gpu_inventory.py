@@ -98,6 +98,17 @@ def from_driver(root: Path) -> Inventory:
     return inventory
 
 
+def uuids_of_driver(root: Path = PROC_ROOT) -> dict[str, str]:
+    """GPU UUID -> canonical address, from the driver's own list."""
+    found = {}
+    for information in root.glob("*/information"):
+        facts = _facts(_text(information))
+        pci = canonical_pci(facts.get("Bus Location", information.parent.name))
+        if pci is not None and facts.get("GPU UUID"):
+            found[facts["GPU UUID"]] = pci
+    return found
+
+
 def _facts(text: str) -> dict[str, str]:
     """`Name: <tabs and spaces> value` lines."""
     pairs = (line.partition(":") for line in text.splitlines())

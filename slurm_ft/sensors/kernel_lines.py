@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from slurm_ft.model import Event, EventKind
+from slurm_ft.sensors.host_lines import host_event
 from slurm_ft.sensors.pci_address import canonical_pci
 
 MAX_LINE = 8192  # characters; the kernel's own limit for one record of /dev/kmsg
@@ -85,6 +86,18 @@ _PATTERNS = (
     (EventKind.OFF_BUS, _OFF_BUS),
     (EventKind.OFF_BUS, _OFF_BUS_AT_PROBE),
 )
+# What else the driver says about a GPU, without a code.
+_STATES = (
+    ("gpu_lost", re.compile(rf"nvidia ({_ADDRESS}): .{{0,60}}power state from D3cold to D0.{{0,20}}inaccessible")),
+    ("rm_init_failed", re.compile(rf"NVRM: GPU ({_ADDRESS}): RmInitAdapter failed!")),
+    (
+        "gsp_timeouts",
+        re.compile(
+            rf"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:({_ADDRESS}) .{{0,60}}likely needs to be"
+        ),
+    ),
+)
+_MISMATCH = "NVRM: API mismatch: "
 
 
 def parse_record(text: str) -> Record | None:
@@ -109,6 +122,12 @@ def parse_line(text: str, line: int | None = None) -> Event | None:
     return _event(text[start:], text, at, line)
 
 
+def event_of_message(message: str, line: int | None = None) -> Event | None:
+    """The event that a kernel message without any prefix reports, or None."""
+    message = message[:MAX_LINE].partition("\n")[0]
+    return _event(message, message, None, line)
+
+
 def event_of(record: Record, source: str, line: int | None = None) -> Event | None:
     """The event that a /dev/kmsg record reports, or None. `source` is the record as it was read."""
     if record.continued:
@@ -131,7 +150,20 @@ def _event(message: str, source: str, at: float | None, line: int | None) -> Eve
         if match is not None:
             code = int(match[2]) if pattern.groups > 1 else None
             return Event(kind, code, canonical_pci(match[1]), printable(source), at, line)
-    return None
+    return _named_event(message, source, at, line)
+
+
+def _named_event(message: str, source: str, at: float | None, line: int | None) -> Event | None:
+    """An event without a code: a GPU's state in the driver's words, or one of the host."""
+    for name, pattern in _STATES:
+        match = pattern.match(message)
+        if match is not None:
+            return Event(EventKind.GPU_STATE, None, canonical_pci(match[1]), printable(source), at, line, name)
+    found = ("driver_mismatch", None) if message.startswith(_MISMATCH) else host_event(message)
+    if found is None:
+        return None
+    name, pci = found
+    return Event(EventKind.HOST, None, canonical_pci(pci or ""), printable(source), at, line, name)
 
 
 def printable(text: str) -> str:

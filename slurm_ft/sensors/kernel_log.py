@@ -1,4 +1,4 @@
-"""The kernel log sensor: what the GPU driver said about the job's own GPUs during the attempt.
+"""The kernel log sensor: what the GPU driver said about the job's own GPUs, and the kernel about the node.
 
 Reads /dev/kmsg as one more reader; every open file has its own position, so nobody else loses a record. A log that
 cannot be read, or whose window or GPUs are unknown, is never "clean": the Evidence then says `readable=False` and why.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from slurm_ft.model import Event, EventKind, Evidence
+from slurm_ft.sensors.host_lines import HINTS
+from slurm_ft.sensors.journal import journal_records
 from slurm_ft.sensors.kernel_lines import MAX_LINE, Record, event_of, parse_record
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -22,9 +25,13 @@ if TYPE_CHECKING:
 SENSOR = "kernel_log"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_RECORDS = 1_000_000  # more than the largest ring buffer a kernel can be built with (32 MiB) holds
+JOURNAL_S = 10.0  # how long the journal may take
+BATCH = 32  # records looked at together
+LOST = b""  # stands for records that were overwritten before they were read
 MAX_CAUSES = 128  # different codes on different devices
 MAX_REPEATS = 8  # of one code on one device: a flood that a user can cause must not push another code out
-_DRIVER = (b";NVRM: ", b";nvidia-nvswitch")  # the records worth decoding, besides the marker
+_TELLING = (b";NVRM: ", b";nvidia-nvswitch", *HINTS)  # the records worth decoding, besides the marker
+OF_THE_NODE = (EventKind.SXID, EventKind.HOST)  # every job on the node is concerned
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class _Reading:
     first: Record | None = None
     marker_at: float | None = None
     lost: bool = False  # records were overwritten while we read
-    kept: dict[tuple[EventKind, int | None, str | None], list[Event]] = field(default_factory=dict)
+    kept: dict[tuple[EventKind, int | None, str, str | None], list[Event]] = field(default_factory=dict)
 
     def begin(self, at: float) -> None:
         """The marker was read: all that came before belongs to earlier jobs."""
@@ -77,7 +84,7 @@ class _Reading:
 
     def keep(self, event: Event) -> None:
         """Keep the first MAX_REPEATS - 1 of each code on each device, and the newest."""
-        key = (event.kind, event.code, event.pci)
+        key = (event.kind, event.code, event.name, event.pci)
         if key not in self.kept and len(self.kept) >= MAX_CAUSES:
             return
         same = self.kept.setdefault(key, [])
@@ -101,19 +108,18 @@ def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact tha
     budget_s: float = 2.0,
     boot_id: str | None = None,
     max_records: int = MAX_RECORDS,
+    journal: Path | None = None,
 ) -> Evidence:
     """Read the attempt's window of the log at `path`: /dev/kmsg, or a file of raw records.
 
     `gpus` are the canonical PCI addresses of the job's GPUs, None if they are not known. `boot_id` is the running
     kernel's, by default read from /proc. Stops after `budget_s` seconds or `max_records`: what was found by then is
-    in the Evidence, but `readable` is False.
+    in the Evidence, but `readable` is False. `journal` names the journalctl to ask when the log no longer reaches back
+    to the attempt's start.
     """
-    if gpus is None:
-        return _unreadable("it is not known which GPUs the job had")
-    if window.marker is None and window.start is None:
-        return _unreadable("it is not known when the attempt started")
-    if window.boot_id is not None and window.boot_id != (boot_id or _running_boot()):
-        return _unreadable("the node was rebooted during the attempt")
+    why_not = _why_not(window, gpus, boot_id)
+    if gpus is None or why_not:
+        return _unreadable(why_not)
     reading = _Reading(window, gpus)
     try:
         stopped = _read(path, reading, time.monotonic() + budget_s, max_records)
@@ -121,14 +127,50 @@ def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact tha
         return _unreadable(f"{path}: {error.strerror or error}")
     if reading.first is None:
         return _unreadable(f"{path} {stopped or 'holds no kernel log record'}")
+    if journal is not None and not stopped and _is_overwritten(reading):
+        older = _from_journal(journal, window, gpus)
+        if older is not None:
+            return older
     return _evidence(reading, stopped)
+
+
+def _why_not(window: Window, gpus: frozenset[str] | None, boot_id: str | None) -> str:
+    """Why no log could tell anything about the attempt; empty if one could."""
+    if gpus is None:
+        return "it is not known which GPUs the job had"
+    if window.marker is None and window.start is None:
+        return "it is not known when the attempt started"
+    if window.boot_id is not None and window.boot_id != (boot_id or running_boot()):
+        return "the node was rebooted during the attempt"
+    return ""
+
+
+def _is_overwritten(reading: _Reading) -> bool:
+    """Whether the start of the attempt has left the log."""
+    start, first = reading.window.start, reading.first
+    begins_late = start is not None and first is not None and first.at > start and reading.marker_at is None
+    return begins_late or reading.lost
+
+
+def _from_journal(journal: Path, window: Window, gpus: frozenset[str]) -> Evidence | None:
+    """What the journal kept; None if it does not reach back to the attempt's start either."""
+    reading, deadline = _Reading(window, gpus), time.monotonic() + JOURNAL_S
+    try:
+        stopped = _consume(journal_records(journal, window.start or 0.0, deadline), reading, deadline, MAX_RECORDS)
+    except (OSError, ValueError):
+        return None
+    if stopped or reading.first is None or _is_overwritten(reading):
+        return None
+    found = _evidence(reading, "")
+    return replace(found, detail="; ".join(note for note in ("taken from the journal", found.detail) if note))
 
 
 def _unreadable(reason: str) -> Evidence:
     return Evidence(SENSOR, readable=False, detail=reason)
 
 
-def _running_boot() -> str:
+def running_boot() -> str:
+    """The boot id of the running kernel, empty if it cannot be read."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -143,35 +185,56 @@ def _read(path: Path, reading: _Reading, deadline: float, max_records: int) -> s
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             records = iter(lambda: log.readline(MAX_LINE), b"")
         else:
-            records = _device_records(descriptor, reading)
-        for number, raw in enumerate(records, start=1):
-            if number > max_records or time.monotonic() > deadline:
-                return f"was given up after {number - 1} records"
-            _take(reading, raw, number)
-    return ""
+            records = _device_records(descriptor)
+        return _consume(records, reading, deadline, max_records)
 
 
-def _device_records(descriptor: int, reading: _Reading) -> Iterator[bytes]:
-    """One record per read, until there is none left."""
+def _consume(records: Iterator[bytes], reading: _Reading, deadline: float, max_records: int) -> str:
+    """Take all records. Returns why it stopped earlier, or nothing."""
+    for number in range(0, max_records, BATCH):
+        if time.monotonic() > deadline:
+            return f"was given up after {number} records"
+        batch = list(islice(records, min(BATCH, max_records - number)))
+        _take_all(reading, batch, number)
+        if len(batch) < BATCH and number + len(batch) < max_records:
+            return ""
+    return "" if next(records, None) is None else f"was given up after {max_records} records"
+
+
+def _device_records(descriptor: int) -> Iterator[bytes]:
+    """One record per read, until there is none left; LOST where some were overwritten."""
     while True:
         try:
             raw = os.read(descriptor, MAX_LINE)
         except BlockingIOError:
             return
         except BrokenPipeError:  # the record we stood at was overwritten; the next read goes on at the oldest one
-            reading.lost = True
-            raw = b"\n"
+            yield LOST
+            continue
         if not raw:
             return
         yield raw
 
 
+def _take_all(reading: _Reading, batch: list[bytes], before: int) -> None:
+    """Look at some records; `before` were read earlier. Most batches hold nothing telling: one look at all of it."""
+    marker = reading.window.marker
+    hints = _TELLING if marker is None else (*_TELLING, marker.encode())
+    joined = b"".join(batch)
+    if reading.first is None or LOST in batch or any(hint in joined for hint in hints):
+        for number, raw in enumerate(batch, start=before + 1):
+            _take(reading, raw, number)
+
+
 def _take(reading: _Reading, raw: bytes, number: int) -> None:
-    """Look at one record: the log's first, the marker, or the driver's; all others pass undecoded."""
+    """Look at one record: the log's first, the marker, or a telling one; all others pass undecoded."""
+    if raw == LOST:
+        reading.lost = True
+        return
     marker = reading.window.marker
     may_be_marker = marker is not None and marker.encode() in raw
-    from_driver = any(start in raw for start in _DRIVER)
-    if reading.first is not None and not may_be_marker and not from_driver:
+    telling = any(hint in raw for hint in _TELLING)
+    if reading.first is not None and not may_be_marker and not telling:
         return
     text = raw.partition(b"\n")[0].decode("utf-8", "replace")
     record = parse_record(text)
@@ -181,14 +244,14 @@ def _take(reading: _Reading, raw: bytes, number: int) -> None:
     # The facility tells our marker from the kernel's own records, which may quote a text that a user chose.
     if may_be_marker and record.facility != 0 and record.message == marker:
         reading.begin(record.at)
-    elif from_driver and reading.covers(record.at):
+    elif telling and reading.covers(record.at):
         _take_event(reading, event_of(record, record.message, number))
 
 
 def _take_event(reading: _Reading, event: Event | None) -> None:
     # An event that names no device, or none of this job's, is no evidence: nodes are shared. An SXid is of an
-    # NVSwitch, which serves all the GPUs of the node.
-    if event is not None and (event.kind is EventKind.SXID or event.pci in reading.gpus):
+    # NVSwitch, which serves all the GPUs of the node; a HOST event is of the node itself.
+    if event is not None and (event.kind in OF_THE_NODE or event.pci in reading.gpus):
         reading.keep(event)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,16 @@ from slurm_ft.slurm.fields import JOB_FIELDS, NODE_FIELDS, exit_status
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
 NULL = "(null)"
+# What Slurm's commands say when the controller does not answer (measured on 22.05, with slurmctld stopped or hung).
+BUSY = (
+    "Unable to contact slurm controller",
+    "Socket timed out on send/recv operation",
+    "Communication connection failure",
+    "Zero Bytes were transmitted or received",
+    "Connection refused",
+    "Unexpected message received",  # scontrol requeue, with slurmctld stopped
+)
+PAUSES = (0.5, 2.0, 5.0)  # seconds before a busy controller is asked again
 NOTHING = (NULL, "N/A", "none", "None", "Unknown")
 
 
@@ -31,6 +42,7 @@ class CommandLine:
     bin_dir: Path = Path("/usr/bin")
     conf: Path | None = None
     timeout: float = 10.0
+    tries: int = 3  # a controller that is restarting or overloaded is asked again
 
     @classmethod
     def of(cls, config: Config) -> CommandLine:
@@ -86,6 +98,10 @@ class CommandLine:
         """See Slurm.cancel."""
         self._run("scancel", address)
 
+    def kill_batch_script(self, address: str) -> None:
+        """See Slurm.kill_batch_script. `--full` would make it a cancelled job (measured on 22.05)."""
+        self._run("scancel", "--signal=KILL", "--batch", address)
+
     def update_job(self, address: str, update: JobUpdate) -> None:
         """See Slurm.update_job."""
         fields = {
@@ -108,6 +124,17 @@ class CommandLine:
         return [[row[0].removeprefix("\n"), *row[1:]] for row in rows]
 
     def _run(self, program: str, *arguments: str) -> str:
+        """What the command printed; asks again while the controller is busy."""
+        for pause in PAUSES[: self.tries - 1]:
+            try:
+                return self._run_once(program, *arguments)
+            except SlurmCommandError as error:
+                if not error.busy:
+                    raise
+            time.sleep(pause)
+        return self._run_once(program, *arguments)
+
+    def _run_once(self, program: str, *arguments: str) -> str:
         command = [str(self.bin_dir / program), *arguments]
         shown = " ".join(command)[:200]
         try:
@@ -116,13 +143,14 @@ class CommandLine:
                 timeout=self.timeout, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise SlurmCommandError(
-                shown, f"gave no answer within {self.timeout:g} s", "", "Is slurmctld up?"
-            ) from None
+            status = f"gave no answer within {self.timeout:g} s"
+            raise SlurmCommandError(shown, status, "", "Is slurmctld up?", busy=True) from None
         except OSError as error:
             raise SlurmCommandError(shown, "could not start", str(error), "Set slurm_bin in slurm_ft.yaml") from error
         if done.returncode != 0:
-            raise SlurmCommandError(shown, f"failed with {done.returncode}", _decode(done.stderr).strip()[:500])
+            said = _decode(done.stderr).strip()[:500]
+            busy = any(words in said for words in BUSY)
+            raise SlurmCommandError(shown, f"failed with {done.returncode}", said, busy=busy)
         return _decode(done.stdout)
 
     def _environment(self) -> dict[str, str]:

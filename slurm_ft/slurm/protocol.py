@@ -92,5 +92,9 @@ class Slurm(Protocol):
     def cancel(self, address: str) -> None:
         """Cancel the job."""
 
+    def kill_batch_script(self, address: str) -> None:
+        """Kill the batch script of a running job, so that the job ends as failed by signal 9, neither cancelled nor
+        requeued; its steps end with it. One that has ended is refused."""
+
     def update_job(self, address: str, update: JobUpdate) -> None:
         """Change the given fields; Slurm takes all of them or none."""

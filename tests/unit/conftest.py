@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
+from nvml_stub import NvmlStub, build
 
 from slurm_ft.model import Domain, ExitStatus, JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord
@@ -60,3 +64,21 @@ def job_record() -> JobRecord:
         comment="team=vision [slurm_ft]",
         admin_comment="",
     )
+
+
+@pytest.fixture(scope="session")
+def nvml_libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Where the stub libraries of a new and of an old driver lie."""
+    if shutil.which("gcc") is None:
+        pytest.skip("the stub of NVIDIA's library is built with gcc")
+    directory = tmp_path_factory.mktemp("nvml")
+    return {"new": build(directory / "new"), "old": build(directory / "old", "-DOLD_DRIVER")}
+
+
+@pytest.fixture
+def nvml_stub(nvml_libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    """A node with two GPUs in good health, as the real nvidia-ml-py sees it."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_libraries["new"]))
+    stub = NvmlStub(tmp_path / "nvml_script")
+    monkeypatch.setenv("NVML_STUB", str(stub.script))
+    return stub

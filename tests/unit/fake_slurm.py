@@ -83,6 +83,10 @@ class FakeSlurm:
         self._called("cancel", address)
         self.set_job(address, state="CANCELLED")
 
+    def kill_batch_script(self, address: str) -> None:
+        self._called("kill_batch_script", address)
+        self.set_job(address, state="COMPLETING", exit_signal=9)
+
     def update_job(self, address: str, update: JobUpdate) -> None:
         self._called("update_job", address, update)
         if update == JobUpdate():

@@ -135,6 +135,13 @@ class TestApply:
         assert [call[0] for call in slurm.changes] == ["requeue"]
         assert done.failed[0].startswith("requeue: ")
 
+    def test_a_requeue_whose_answer_was_lost_is_done(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        slurm.refused.add("requeue")
+        slurm.before["requeue"] = lambda: slurm.set_job("12", restarts=1)
+        assert actions.apply(slurm, KEY, requeue, history).steps == ("requeue", "exclude and record")
+
     def test_a_node_deleted_meanwhile_costs_the_exclusion_and_not_the_count(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
@@ -258,10 +265,13 @@ class TestRelease:
             actions.release(slurm, KEY, 10, now=clock(1))
 
 
-def test_the_ledger_alone_is_replaced(slurm: FakeSlurm, history: Ledger) -> None:
-    slurm.set_job("12", admin_comment="of another tool")
-    actions.write_ledger(slurm, KEY, history)
-    assert updates(slurm) == [JobUpdate(admin_comment=ledger.write("of another tool", history))]
+def test_the_records_of_a_job_that_runs_again_are_replaced(slurm: FakeSlurm, history: Ledger) -> None:
+    slurm.set_job("12", admin_comment="of another tool", comment="mine [slurm_ft]")
+    actions.write_records(slurm, KEY, history, 3)
+    (update,) = updates(slurm)
+    assert update.admin_comment == ledger.write("of another tool", history)
+    assert update.comment is not None
+    assert update.comment.startswith("mine [slurm_ft n=1/3 ")
     slurm.job_records.clear()
-    actions.write_ledger(slurm, KEY, history)
+    actions.write_records(slurm, KEY, history, 3)
     assert len(updates(slurm)) == 1

@@ -51,7 +51,7 @@ CASES = {
             "[74889.542239] nvidia 0000:02:00.0: device has no AER-aware driver",
             "[74889.644138] NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.",
         ],
-        ("hardware", "xid79", "drain"),
+        ("hardware", "pcie_fatal", "drain"),
     ),
     "79 on one of four cards, all four ask for a reboot": (
         [
@@ -84,11 +84,11 @@ CASES = {
     ),
     "soft lockup": (
         ["[Sat Apr  3 05:23:42 2021] watchdog: BUG: soft lockup - CPU#7 stuck for 23s! [pytest:25222]"],
-        ("unknown", "exit1:0", "none"),
+        ("unknown", "soft_lockup", "none"),
     ),
     "library and module differ": (
         ["Jun 30 11:07:05 node01 kernel: NVRM: API mismatch: the client has the version 535.54.03, but#012NVRM: this"],
-        ("unknown", "exit1:0", "none"),
+        ("unknown", "driver_mismatch", "none"),
     ),
     "uncorrectable memory error and its echoes": (
         [

@@ -273,3 +273,28 @@ class TestProlog:
     def test_a_forgotten_job_is_no_error(self, slurm: FakeSlurm, config: Config) -> None:
         slurm.job_records.clear()
         assert prolog.run(self.ENVIRON, config) == 0
+
+    def test_a_decision_whose_hook_was_killed_before_it_was_recorded_is_counted(
+        self, slurm: FakeSlurm, config: Config
+    ) -> None:
+        slurm.refused.add("update_job")  # stands for the kill between the requeue and the update
+        epilog.run(ENVIRON, config)
+        slurm.refused.clear()
+        prolog.run({**self.ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+        job = slurm.job_records["12"]
+        assert job.comment == "team=vision [slurm_ft n=1/3 ex=n1 cause=xid79]"
+        history = ledger.read(job.admin_comment)
+        assert history is not None
+        assert (history.count, history.excluded, history.attempts[0].cause) == (1, ("n1",), "xid79")
+
+    def test_a_decision_on_an_earlier_job_of_the_same_id_is_not_inherited(
+        self, slurm: FakeSlurm, config: Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        slurm.refused.add("update_job")
+        epilog.run(ENVIRON, config)
+        slurm.refused.clear()
+        monkeypatch.setattr("slurm_ft.controller.prolog.DECISION_AGE", -1.0)
+        prolog.run({**self.ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+        history = ledger.read(slurm.job_records["12"].admin_comment)
+        assert history is not None
+        assert (history.count, history.excluded) == (0, ())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_ft.sensors.gpu_inventory import gpus_of_job, parse_indices
+from slurm_ft.sensors.gpu_inventory import gpus_of_job, parse_indices, uuids_of_driver
 
 NOWHERE = Path("/nonexistent")
 FOUR = ("0000:07:00.0", "0000:46:00.0", "0000:85:00.0", "0000:C7:00.0")
@@ -93,3 +93,13 @@ def test_a_damaged_cache_is_not_trusted(tmp_path: Path, text: str) -> None:
 def test_no_source() -> None:
     assert gpus_of_job("0", cache=NOWHERE, proc_root=NOWHERE) is None
     assert gpus_of_job("", cache=NOWHERE, proc_root=NOWHERE) == frozenset()
+
+
+def test_uuids_of_the_driver(tmp_path: Path) -> None:
+    assert uuids_of_driver(proc(tmp_path, (0, "0000:C7:00.0"))) == {"GPU-x": "0000:c7:00"}
+    (tmp_path / "0000:46:00.0").mkdir()
+    (tmp_path / "0000:46:00.0" / "information").write_text("GPU UUID: GPU-y\n")
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "information").write_text("GPU UUID: GPU-z\nBus Location: nowhere\n")
+    assert uuids_of_driver(tmp_path) == {"GPU-x": "0000:c7:00", "GPU-y": "0000:46:00"}
+    assert uuids_of_driver(NOWHERE) == {}

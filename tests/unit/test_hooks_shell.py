@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from slurm_ft.node import attempt_file
+from slurm_ft.sensors import nvml_snapshot
 
 ROOT = Path(__file__).parents[2]
 JOB = {"SLURM_JOB_ID": "12", "SLURM_JOB_RESTART_COUNT": "0", "SLURM_JOB_NAME": "$(touch TRACE/name)"}
@@ -100,7 +105,7 @@ class TestNodeProlog:
         stage.run("prolog/node_prolog", NODE, SLURM_JOB_RESTART_COUNT="1")
         second = (stage.run_dir / "attempts" / "n1.12").read_text()
         assert first != second
-        assert len(second.splitlines()) == 3
+        assert second.splitlines()[3:] == ["0,1", "1"]
 
     def test_a_job_without_gpus_touches_nothing(self, stage: Stage) -> None:
         for nothing in ({}, {"SLURM_JOB_GPUS": ""}):
@@ -126,6 +131,65 @@ class TestNodeProlog:
         assert done.returncode == 0
         assert stage.started == {}
         assert [path.name for path in (stage.run_dir / "attempts").iterdir()] == ["n1.12"]
+
+
+class TestSnapshotOfTheStart:
+    """The node Prolog starts `slurm-ft hook nvml-snapshot` where there may be an NVML, and does not wait."""
+
+    @pytest.fixture
+    def node_with_nvml(self, stage: Stage) -> Stage:
+        """A node whose driver listed its GPUs."""
+        stage.run_dir.mkdir()
+        (stage.run_dir / "gpus").write_text("0 0000:3b:00.0\n")
+        return stage
+
+    def wait_for(self, path: Path) -> str:
+        deadline = time.monotonic() + 10
+        while not (path.exists() and path.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return path.read_text()
+
+    def test_is_started_and_neither_waited_for_nor_killed_with_the_prolog(self, node_with_nvml: Stage) -> None:
+        done = node_with_nvml.directory / "done"
+        node_with_nvml.fake("slurm-ft", f"sleep 1; ls /proc/self/fd >{done}.new; mv {done}.new {done}")
+        variables = {"SLURM_FT_BIN": str(node_with_nvml.directory / "slurm-ft")}
+        variables |= {"SLURM_FT_RUN_DIR": str(node_with_nvml.run_dir), **NODE, "SLURM_JOB_NAME": "x"}
+        with subprocess.Popen(
+            [str(ROOT / "prolog/node_prolog")],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as prolog:
+            output, _ = prolog.communicate(timeout=10)  # returns at the end of the output, as slurmd's reading does
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(prolog.pid, signal.SIGKILL)  # as newer Slurm does
+        assert not done.exists()
+        assert (prolog.returncode, output) == (0, b"")
+        assert len(self.wait_for(done).split()) <= 4
+        assert node_with_nvml.started["slurm-ft"] == ["hook nvml-snapshot"]
+
+    @pytest.mark.parametrize("missing", ["binding", "driver"])
+    def test_costs_nothing_where_there_is_no_nvml(self, node_with_nvml: Stage, missing: str) -> None:
+        if missing == "driver":
+            (node_with_nvml.run_dir / "gpus").write_text("")
+        else:
+            (node_with_nvml.run_dir / "no_nvml").touch()
+        assert node_with_nvml.run("prolog/node_prolog", NODE).returncode == 0
+        time.sleep(0.3)
+        assert node_with_nvml.started == {}
+
+    def test_a_missing_slurm_ft_never_stops_a_job(self, node_with_nvml: Stage) -> None:
+        (node_with_nvml.directory / "slurm-ft").unlink()
+        assert node_with_nvml.run("prolog/node_prolog", NODE).returncode == 0
+
+    def test_is_removed_by_the_epilog(self, node_with_nvml: Stage) -> None:
+        node_with_nvml.run("prolog/node_prolog", NODE)
+        snapshot = nvml_snapshot.path_of(node_with_nvml.run_dir, "n1", 12)
+        snapshot.parent.mkdir()
+        snapshot.touch()
+        node_with_nvml.run("epilog/node_epilog", NODE)
+        assert not snapshot.exists()
 
 
 class TestNodeEpilog:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,3 +84,17 @@ class TestLog:
         log = open_log(Config(log_file=Path("/dev/full")), "hook")
         log.error("lost")
         assert capfd.readouterr() == ("", "")
+
+
+def test_a_long_journal_is_read_from_its_end(tmp_path: Path) -> None:
+    for number in range(50):
+        journal.append(tmp_path, {"n": number})
+    assert [entry["n"] for entry in journal.entries(tmp_path, tail=40)][-1] == 49
+    assert len(journal.entries(tmp_path, tail=40)) < 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes files for others")
+def test_a_journal_that_root_begins_is_its_directorys_owners(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    journal.append(tmp_path, {"what": "watch"})
+    assert (tmp_path / journal.FILE_NAME).stat().st_uid == 65534

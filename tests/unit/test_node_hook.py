@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm, node
+from nvml_stub import FIRST, NvmlStub
 
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import HookEnvironmentError
 from slurm_ft.failover import node_record
-from slurm_ft.model import JobKey
-from slurm_ft.node import attempt_file, epilog
+from slurm_ft.model import Event, EventKind, JobKey
+from slurm_ft.node import attempt_file, epilog, event_file, nvml_snapshot_hook
 from slurm_ft.node.attempt_file import AttemptStart
+from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.sensors import nvml, nvml_snapshot
 from slurm_ft.slurm.cli import CommandLine
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -38,6 +42,7 @@ def config(tmp_path: Path) -> Config:
         kernel_log=tmp_path / "kmsg",
         gpu_inventory={"n1": ("0000:3b:00.0", "0000:5e:00.0")},
         log_file=tmp_path / "log",
+        nvml_timeout=10.0,
     )
 
 
@@ -174,7 +179,68 @@ def test_hostile_text_in_the_log_stays_one_line_of_printable_ascii(
     assert len(node_record.read(reason, "n1")) == 1
 
 
+def record(config: Config, boot: str, attempt: str) -> None:
+    event = Event(EventKind.XID, 79, "0000:3b:00", "NVRM: Xid (PCI:0000:3b:00): 79, off the bus", 100.0)
+    event_file.append(
+        event_file.path_of(config.state_dir, "n1"), [RecordedEvent(boot, 7, time.time() - 60, event, (attempt,))]
+    )
+
+
+class TestWhatTheWatcherRecorded:
+    @pytest.fixture
+    def config(self, config: Config, tmp_path: Path) -> Config:
+        return replace(config, state_dir=tmp_path / "state")
+
+    def test_convicts_where_the_kernel_log_has_lost_its_beginning(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str]
+    ) -> None:
+        kernel_log(config, "6,900,200000000,-;usb 1-1: new device")
+        record(config, BOOT, "12.0")
+        epilog.run(environ, config)
+        (verdict,) = node_record.read(slurm.node_records["n1"].reason, "n1")
+        assert (verdict.cause, verdict.pci) == ("xid79", "0000:3b:00")
+
+    def test_convicts_after_a_reboot_that_emptied_the_run_directory(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str]
+    ) -> None:
+        kernel_log(config, "6,1,1000000,-;Linux version 6.1")
+        (Path(environ["SLURM_FT_RUN_DIR"]) / "attempts" / "n1.12").unlink()
+        record(config, "the-boot-before", "12.0")
+        epilog.run(environ, config)
+        assert slurm.node_records["n1"].draining
+
+    @pytest.mark.parametrize("attempt", ["12.1", "1.0", "112.0"])
+    def test_of_another_attempt_convicts_nobody(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], attempt: str
+    ) -> None:
+        kernel_log(config, "6,900,200000000,-;usb 1-1: new device")
+        record(config, BOOT, attempt)
+        epilog.run(environ, config)
+        assert slurm.calls == []
+
+    def test_is_not_asked_where_the_kernel_log_is_whole(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str]
+    ) -> None:
+        kernel_log(config, START)
+        record(config, BOOT, "12.0")
+        environ["SLURM_JOB_EXIT_CODE2"] = "0:0"  # of a failed job its output and NVML are asked as well
+        assert [one.sensor for one in epilog.observe(environ, config, JobKey(12, "12", 0), "n1")] == ["kernel_log"]
+
+
 class TestAttemptFile:
+    def test_lists_the_attempts_of_this_node_that_run(self, environ: dict[str, str], tmp_path: Path) -> None:
+        for name, content in {
+            "n1.13": f"{MARKER}\n{BOOT}\n91.5\n0,2-3\n4\n",
+            "n10.14": f"{MARKER}\n{BOOT}\n91.5\n0\n0\n",
+            "n1.x": "",
+            "n1.15": f"{MARKER}\n{BOOT}\n91.5\n0\nx\n",
+        }.items():
+            (tmp_path / "attempts" / name).write_text(content)
+        (found,) = attempt_file.running(tmp_path, "n1")  # n1.12 was written by a Prolog that did not note its GPUs
+        assert (found.raw_id, found.number, found.gpus, found.name) == (13, 4, "0,2-3", "13.4")
+        assert found.start == attempt_file.read(tmp_path, "n1", 13) == AttemptStart(MARKER, BOOT, 91.5)
+        assert attempt_file.running(tmp_path / "missing", "n1") == ()
+
     def test_reads_what_the_prolog_wrote(self, environ: dict[str, str]) -> None:
         start = attempt_file.read(attempt_file.run_dir(environ), "n1", 12)
         assert start == AttemptStart(MARKER, BOOT, 90.0)
@@ -201,6 +267,101 @@ class TestAttemptFile:
 
 def test_observation_asks_nothing_of_slurm(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
     kernel_log(config, START, OFF_BUS)
-    (evidence,) = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+    evidence, _output = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
     assert [event.code for event in evidence.events] == [79]
     assert slurm.calls == []
+
+
+class TestNvml:
+    """A clean kernel log, and what NVML adds."""
+
+    @pytest.fixture(autouse=True)
+    def _clean_log(self, config: Config) -> None:
+        kernel_log(config, START)
+
+    def test_a_lost_gpu_drains_although_the_kernel_log_is_clean(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], nvml_stub: NvmlStub
+    ) -> None:
+        nvml_stub.answers("handle 0 15")
+        assert epilog.run(environ, config) == 0
+        record = slurm.node_records["n1"]
+        (verdict,) = node_record.read(record.reason, "n1")
+        assert record.draining
+        assert (verdict.cause, verdict.pci) == ("gpu_lost", FIRST)
+        assert "GPU is lost" in verdict.text
+
+    def test_the_snapshot_of_the_start_dates_what_lasts(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path
+    ) -> None:
+        nvml_stub.answers("remapped_rows 0 0 0 0 0 1")
+        assert nvml_snapshot_hook.run(environ, config) == 0
+        nvml_stub.answers("remapped_rows 0 0 0 0 0 1", "ecc_volatile 0 0 1")
+        *_, evidence = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert [event.name for event in evidence.events] == ["row_remap_failure_before", "ecc_uncorrected_now"]
+        *_, evidence = epilog.observe(environ, config, JobKey(12, "12", 1), "n1")
+        assert [event.name for event in evidence.events] == ["row_remap_failure_undated"]
+
+    @pytest.mark.parametrize(
+        ("record", "exit_code"),
+        [(OFF_BUS, "1:0"), (START, "0:0")],
+        ids=["the kernel log has decided", "the job ended well"],
+    )
+    def test_is_not_asked(
+        self,
+        slurm: FakeSlurm,
+        config: Config,
+        environ: dict[str, str],
+        monkeypatch: pytest.MonkeyPatch,
+        record: str,
+        exit_code: str,
+    ) -> None:
+        monkeypatch.setattr(nvml, "read_gpu_state", None)
+        kernel_log(config, START, record)
+        environ["SLURM_JOB_EXIT_CODE2"] = exit_code
+        evidence = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert "nvml" not in [one.sensor for one in evidence]
+
+    def test_can_be_switched_off(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nvml, "take_reading", None)
+        config = replace(config, nvml=False)
+        assert nvml_snapshot_hook.run(environ, config) == 0
+        evidence = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert "nvml" not in [one.sensor for one in evidence]
+
+    def test_a_recovery_action_after_an_ambiguous_code_drains_and_convicts_nobody(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], nvml_stub: NvmlStub
+    ) -> None:
+        nvml_snapshot_hook.run(environ, config)
+        nvml_stub.answers("field_230 0 0 1 1")
+        kernel_log(config, START, PROGRAM.replace("): 31", "): 109"))
+        assert epilog.run(environ, config) == 0
+        record = slurm.node_records["n1"]
+        assert record.draining
+        assert node_record.read(record.reason, "n1")[0].domain.value == "unknown"
+
+    @pytest.mark.parametrize("why", ["off", "not installed"])
+    def test_its_absence_is_noted_for_the_prologs_to_come_until_a_failed_job_finds_it(
+        self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path, why: str
+    ) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nvml, "BINDING", "no_such_module_at_all" if why != "off" else nvml.BINDING)
+            assert nvml_snapshot_hook.run(environ, replace(config, nvml=why != "off")) == 0
+        assert (tmp_path / "no_nvml").exists()
+        epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert not (tmp_path / "no_nvml").exists()
+
+    def test_a_snapshot_that_comes_after_the_end_is_not_left_behind(
+        self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path
+    ) -> None:
+        (tmp_path / "attempts" / "n1.12").unlink()
+        assert nvml_snapshot_hook.run(environ, config) == 0
+        assert not nvml_snapshot.path_of(tmp_path, "n1", 12).exists()
+
+    def test_gpus_that_are_not_known_make_no_snapshot(
+        self, config: Config, environ: dict[str, str], nvml_stub: NvmlStub, tmp_path: Path
+    ) -> None:
+        for gpus in ("", "7"):
+            assert nvml_snapshot_hook.run({**environ, "SLURM_JOB_GPUS": gpus}, config) == 0
+        assert not nvml_snapshot.path_of(tmp_path, "n1", 12).parent.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -321,8 +322,35 @@ def test_a_command_that_hangs_is_given_up(commands: Commands) -> None:
     commands.script("scontrol", "#!/bin/sh\nsleep 5\n")
     began = time.monotonic()
     with pytest.raises(SlurmCommandError, match=r"gave no answer within 0\.2 s.*Is slurmctld up"):
-        CommandLine(commands.directory, timeout=0.2).requeue("12")
+        CommandLine(commands.directory, timeout=0.2, tries=1).requeue("12")
     assert time.monotonic() - began < 3
+
+
+COUNTING = """#!/bin/sh
+echo asked >>"$0.asked"
+[ "$(wc -l <"$0.asked")" -le {failures} ] || exit 0
+echo '{says}' >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "failures", "asked", "fails"),
+    [
+        ("slurm_update error: Unable to contact slurm controller (connect failure)", 1, 2, False),
+        ("Unexpected message received for job 5", 2, 3, False),
+        ("Unable to contact slurm controller", 9, 3, True),
+        ("Invalid job id specified", 1, 1, True),
+    ],
+)
+def test_only_a_busy_controller_is_asked_again(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, says: str, failures: int, asked: int, fails: bool
+) -> None:
+    monkeypatch.setattr("slurm_ft.slurm.cli.PAUSES", (0.0, 0.0))
+    commands.script("scontrol", COUNTING.format(says=says, failures=failures))
+    with pytest.raises(SlurmCommandError) if fails else nullcontext():
+        commands.slurm.requeue("12")
+    assert len((commands.directory / "scontrol.asked").read_text().splitlines()) == asked
 
 
 def test_a_failure_says_what_slurm_said(commands: Commands) -> None:

@@ -1,0 +1,93 @@
+"""`slurm-ft explain JOB`: what was seen, judged, decided and done about each attempt, as far as the caller may know."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm_ft import config, journal
+from slurm_ft.config import Config
+from slurm_ft.errors import SlurmFtError
+from slurm_ft.node import event_file
+from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.protocol import JobRecord
+from slurm_ft.status.explain import Sources, explain
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("job", metavar="JOB", help="a job id, or ARRAYJOBID_TASKID")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the story of the job, or of each task of an array."""
+    settings = config.load()
+    slurm = CommandLine.of(settings)
+    unseen: list[str] = []
+    entries = _journal(settings, unseen)
+    events, log = _events(settings, unseen), _log(settings, unseen)
+    first = slurm.job(arguments.job)
+    jobs = slurm.jobs((f"--jobs={arguments.job}",)) if first else []
+    nodes = slurm.nodes()
+    every = [
+        Sources(raw_id, job, nodes, entries, events, log, tuple(unseen))
+        for raw_id, job in _found(arguments.job, jobs, entries)
+    ]
+    if not every:
+        raise SlurmFtError(
+            f"job {arguments.job}: neither Slurm nor the journal knows it", "Slurm forgets a job after MinJobAge"
+        )
+    print("\n\n".join(explain(sources) for sources in every))
+    return 0
+
+
+def _found(
+    wanted: str, jobs: Sequence[JobRecord], entries: Sequence[Mapping[str, Any]]
+) -> list[tuple[int, JobRecord | None]]:
+    """The jobs that Slurm still knows; else those that the journal calls so."""
+    if jobs:
+        return [(job.raw_id, job) for job in jobs]
+    ids = dict.fromkeys(entry["raw_id"] for entry in entries if str(entry.get("job")) == wanted)
+    return [(int(raw_id), None) for raw_id in ids]
+
+
+def _journal(settings: Config, unseen: list[str]) -> list[dict[str, Any]]:
+    path = settings.state_dir / journal.FILE_NAME
+    try:
+        if not path.exists():
+            unseen.append(f"the journal (no {path} on this machine; it is on the controller)")
+        return journal.entries(settings.state_dir)
+    except OSError as error:
+        unseen.append(f"the journal ({path}: {error.strerror})")
+        return []
+
+
+def _events(settings: Config, unseen: list[str]) -> dict[str, list[RecordedEvent]]:
+    """Of all nodes whose event files are here: one on a real node."""
+    directory = event_file.path_of(settings.state_dir, "x").parent
+    try:
+        paths = sorted(directory.glob("*.jsonl")) if directory.exists() else []
+        events = {path.stem: event_file.read(path) for path in paths}
+    except OSError as error:
+        unseen.append(f"the nodes' event files ({directory}: {error.strerror})")
+        return {}
+    unseen.append("event files and logs of other machines than this one")
+    return events
+
+
+def _log(settings: Config, unseen: list[str]) -> list[str]:
+    if settings.log_file is None:
+        unseen.append("the hooks' log (it goes to syslog)")
+        return []
+    return _lines(settings.log_file, unseen)
+
+
+def _lines(path: Path, unseen: list[str]) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        unseen.append(f"the hooks' log ({path}: {error.strerror})")
+        return []

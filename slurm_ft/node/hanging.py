@@ -1,0 +1,136 @@
+"""What the watcher does about an attempt that outlives a fatal fault: judge as the epilog does, drain, end the job.
+
+The job is ended by killing its batch script. Slurm then takes the attempt for failed, and everything else is the normal
+path: the node epilog judges, EpilogSlurmctld decides, counts, excludes and requeues. `scontrol requeue` of a running
+job would not do: its hooks see the next attempt's restart count and `0:0` (measured on 22.05), so the attempt would be
+lost to the count; and it would revive a job that was cancelled meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+from slurm_ft import journal
+from slurm_ft.classify import classify
+from slurm_ft.config import Config, Mode
+from slurm_ft.failover import actions, node_record
+from slurm_ft.failover.hanging import KILLED, decide_hanging, runs
+from slurm_ft.model import Action, Decision, Domain, JobKey, NodeVerdict, Verdict
+from slurm_ft.node import attempt_file
+from slurm_ft.node.attempt_file import RunningAttempt
+from slurm_ft.node.epilog import node_verdict, observe
+from slurm_ft.override_file import load_overrides
+from slurm_ft.slurm import environment
+from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
+
+WATCH = "watch"  # what the journal calls a decision of the watcher
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the watcher works, and with what."""
+
+    config: Config
+    node: str
+    run_dir: Path
+    slurm: Slurm
+    log: Logger
+
+
+class Outcome(Enum):
+    """What remains to be done about the attempt."""
+
+    INNOCENT = "its fault is no hardware verdict: wait for the next one"
+    SETTLED = "it is left running: nothing more"
+    ENDING = "it should end now: look again later whether it did"
+
+
+def handle(place: Place, attempt: RunningAttempt) -> Outcome:
+    """Act on an attempt whose grace time is over.
+
+    Raises SlurmFtError when Slurm does not answer; the whole may then be tried again.
+    """
+    verdict = _judge(place, attempt)
+    place.log.info("job %s on %s: %s: %s", attempt.name, place.node, verdict.cause, verdict.reason)
+    if verdict.domain is not Domain.HARDWARE:
+        return Outcome.INNOCENT
+    note = node_verdict(verdict, JobKey(attempt.raw_id, str(attempt.raw_id), attempt.number), place.node)
+    acting = place.config.mode is Mode.ACT
+    if acting:
+        place.log.info("job %s: %s", attempt.name, actions.report_fault(place.slurm, note, verdict.node_action))
+    job = _find(place.slurm, attempt.raw_id)
+    if job is None:
+        place.log.warning("job %s: Slurm has forgotten it; nothing to end", attempt.name)
+        return Outcome.SETTLED
+    key = JobKey(job.raw_id, job.address, attempt.number)
+    if not runs(key, job):
+        place.log.info("job %s: not ended, it is %s by now", key.address, job.state)
+        return Outcome.ENDING
+    return _end_or_leave(place, key, _decide(place, key, job, note))
+
+
+def _end_or_leave(place: Place, key: JobKey, decision: Decision) -> Outcome:
+    _record(place, key, decision)
+    if place.config.mode is not Mode.ACT or decision.action is not Action.REQUEUE:
+        return Outcome.SETTLED
+    place.log.info("job %s: %s", key.address, actions.end_hanging(place.slurm, key))
+    return Outcome.ENDING
+
+
+def _judge(place: Place, attempt: RunningAttempt) -> Verdict:
+    """The very judgement of the epilog, on the variables that Slurm would give it."""
+    environ = {
+        attempt_file.RUN_DIR_VARIABLE: str(place.run_dir),
+        environment.JOB_ID: str(attempt.raw_id),
+        environment.RESTART_COUNT: str(attempt.number),
+        environment.NODE_NAME: place.node,
+        environment.GPUS: attempt.gpus,
+    }
+    evidence = observe(environ, place.config, environment.job_key(environ), place.node)
+    return classify(evidence, KILLED, load_overrides(place.config.verdict_overrides))
+
+
+def _find(slurm: Slurm, raw_id: int) -> JobRecord | None:
+    """By its own id: that of an array's first task also names the whole array."""
+    return next((job for job in slurm.jobs((f"--jobs={raw_id}",)) if job.raw_id == raw_id), None)
+
+
+def _decide(place: Place, key: JobKey, job: JobRecord, note: NodeVerdict) -> Decision:
+    nodes = place.slurm.nodes(job.nodes) if job.nodes else []
+    others = [verdict for node in nodes for verdict in _verdicts(node) if verdict.node != place.node]
+    return decide_hanging(key, job, (note, *others), place.config, time.time())
+
+
+def _verdicts(node: NodeRecord) -> tuple[NodeVerdict, ...]:
+    reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
+    return reason + node_record.read(node.comment, node.name)
+
+
+def _record(place: Place, key: JobKey, decision: Decision) -> None:
+    """Log and journal. A full disk costs the record, never the job."""
+    ended = decision.action is Action.REQUEUE
+    details: Mapping[str, Any] = {
+        "at": round(time.time(), 3),
+        "what": WATCH,
+        "node": place.node,
+        "job": key.address,
+        "raw_id": key.raw_id,
+        "attempt": key.attempt,
+        "mode": place.config.mode.value,
+        "action": "end the job, to be requeued" if ended else "leave the job running",
+        "cause": decision.cause,
+        "rule": decision.rule,
+        "reason": decision.reason,
+        "text": decision.text,
+    }
+    place.log.info("job %s attempt %d: %s", key.address, key.attempt, details)
+    try:
+        journal.append(place.config.state_dir, details)
+    except OSError as error:
+        place.log.error("journal in %s cannot be written: %s", place.config.state_dir, error)

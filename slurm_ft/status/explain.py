@@ -1,0 +1,179 @@
+"""Why a job was failed over or not: for each attempt the evidence, the rule that fired, and what was done. Pure.
+
+It shows what it was given, and says what it could not see: a user sees the ledger and the nodes' records, an admin on
+the controller the journal besides, and one on a node that node's event file and log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_ft.failover import ledger, node_record
+from slurm_ft.model import Attempt, Domain, Ledger, NodeVerdict
+from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.slurm.protocol import JobRecord, NodeRecord
+
+OVERLAP = 86400.0  # seconds; see _of_this_job
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All that could be read. `events` are by node; `unseen` says what could not be read, and why."""
+
+    raw_id: int
+    job: JobRecord | None  # None: Slurm has forgotten it
+    nodes: Sequence[NodeRecord] = ()
+    journal: Sequence[Mapping[str, Any]] = ()
+    events: Mapping[str, Sequence[RecordedEvent]] | None = None
+    log: Sequence[str] = ()
+    unseen: tuple[str, ...] = ()
+
+
+def explain(sources: Sources) -> str:
+    """The story as text; every line is printable, since evidence holds text of users."""
+    history = _history(sources)
+    lines = [_title(sources, history)]
+    for number in _attempts(sources, history):
+        lines += _attempt(sources, history, number)
+    lines += [f"not seen: {what}" for what in sources.unseen]
+    return "\n".join(_printable(line) for line in lines)
+
+
+def _history(sources: Sources) -> Ledger:
+    return (ledger.read(sources.job.admin_comment) if sources.job else None) or Ledger(run_id="")
+
+
+def _title(sources: Sources, history: Ledger) -> str:
+    job = sources.job
+    if job is None:
+        return f"job {sources.raw_id}: Slurm has forgotten it; this is what the journal holds"
+    spent = f"{history.count} failovers spent" + (f", excluded {','.join(history.excluded)}" * bool(history.excluded))
+    return f"job {job.address} {job.name} of {job.user}: {job.state}, restarts {job.restarts}; {spent}"
+
+
+def _attempts(sources: Sources, history: Ledger) -> list[int]:
+    """Every attempt that any source knows of."""
+    numbers = {attempt.number for attempt in history.attempts}
+    numbers |= {int(entry["attempt"]) for entry in _entries(sources)}
+    numbers |= {verdict.attempt for verdict in _verdicts(sources)}
+    return sorted(numbers | ({sources.job.restarts} if sources.job else set()))
+
+
+def _attempt(sources: Sources, history: Ledger, number: int) -> list[str]:
+    past = next((attempt for attempt in history.attempts if attempt.number == number), None)
+    entries = [entry for entry in _entries(sources) if int(entry["attempt"]) == number]
+    evidence = [*_from_nodes(sources, number), *_from_events(sources, number)]
+    if past and past.text and not evidence:
+        evidence = [f"ledger: {past.text}"]
+    body = [
+        *(f"evidence  {line}" for line in evidence or ["none that can be seen from here"]),
+        *(f"judged    {line}" for line in _from_log(sources, number)),
+        *(f"{_word(entry):<9} {_clock(entry['at'])} {_said(entry)}" for entry in entries),
+    ]
+    if past and not entries:
+        body.append(f"decided   {_clock(past.ended)} {_outcome(past)} (ledger)")
+    return [_heading(sources, past, number), *(f"  {line}" for line in body)]
+
+
+def _heading(sources: Sources, past: Attempt | None, number: int) -> str:
+    if past:
+        began = _clock(past.started) if past.started else "?"
+        return f"restart {number} on {past.nodes or '?'}, {began} - {_clock(past.ended)}"
+    job = sources.job
+    if job is None or job.restarts != number:
+        return f"restart {number}"
+    return f"restart {number} on {job.nodes or '-'}, {_clock(job.started) if job.started else '?'}, now {job.state}"
+
+
+def _from_nodes(sources: Sources, number: int) -> list[str]:
+    """What the nodes' Reasons and Comments hold."""
+    return [
+        f"{verdict.node} {_clock(verdict.at)} {verdict.domain.value} {verdict.cause}"
+        f"{f' GPU {verdict.pci}' if verdict.pci else ''}: {verdict.text} (record on the node)"
+        for verdict in _verdicts(sources)
+        if verdict.attempt == number
+    ]
+
+
+def _from_events(sources: Sources, number: int) -> list[str]:
+    name = f"{sources.raw_id}.{number}"
+    return [
+        f"{node} {_clock(one.time)} {one.event.source} (event file, record {one.sequence})"
+        for node, events in (sources.events or {}).items()
+        for one in events
+        if name in one.attempts and _of_this_job(sources, one.time)
+    ]
+
+
+def _from_log(sources: Sources, number: int) -> list[str]:
+    """The node epilog's own words, e.g. `job 12 attempt 0 on n1: xid79: Xid 79 … is a hardware fault …`."""
+    address = sources.job.address if sources.job else str(sources.raw_id)
+    needle = f"job {address} attempt {number} on "
+    return [line.partition(needle)[2] for line in sources.log if needle in line]
+
+
+def _word(entry: Mapping[str, Any]) -> str:
+    return {"watch": "watcher"}.get(str(entry["what"]), str(entry["what"]))
+
+
+def _said(entry: Mapping[str, Any]) -> str:
+    if entry["what"] == "done":
+        steps = ", ".join(map(str, entry.get("steps", ()))) or "nothing"
+        return steps + "".join(f"; FAILED: {what}" for what in entry.get("failed", ()))
+    where = f" on {entry['node']}" if "node" in entry else ""
+    mode = "" if entry.get("mode") == "act" else f" (mode {entry.get('mode')}: nothing was changed)"
+    return f"{entry.get('action')}{where}, rule {entry.get('rule')}: {entry.get('reason')}{mode}"
+
+
+def _outcome(past: Attempt) -> str:
+    what = "counted as a failover" if past.counted else "not counted"
+    cause = past.cause if past.domain is Domain.UNKNOWN else f"{past.domain.value} {past.cause}"
+    return f"{cause}: {what}" + (f", excluded {','.join(past.bad_nodes)}" if past.bad_nodes else "")
+
+
+def _entries(sources: Sources) -> list[Mapping[str, Any]]:
+    """The journal's on this job: job ids are reused."""
+    return [
+        entry
+        for entry in sources.journal
+        if entry.get("raw_id") == sources.raw_id
+        and isinstance(entry.get("attempt"), int)
+        and isinstance(entry.get("at"), (int, float))
+        and _of_this_job(sources, entry["at"])
+    ]
+
+
+def _verdicts(sources: Sources) -> list[NodeVerdict]:
+    found = [verdict for node in sources.nodes for verdict in _records(node)]
+    ours = (verdict for verdict in found if verdict.raw_id == sources.raw_id and _of_this_job(sources, verdict.at))
+    return sorted(ours, key=lambda verdict: verdict.at)
+
+
+def _records(node: NodeRecord) -> Iterable[NodeVerdict]:
+    reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
+    return (*reason, *node_record.read(node.comment, node.name))
+
+
+def _of_this_job(sources: Sources, at: float) -> bool:
+    """Whether it can be: what is older than the job belongs to an earlier one with the same id.
+
+    A requeue renews the submit time; then the first attempt's start counts, or if it is not known, a day's slack.
+    """
+    job, attempts = sources.job, _history(sources).attempts
+    if job is None or job.submitted is None:
+        return True
+    if job.restarts == 0:
+        return at >= job.submitted
+    first = attempts[0].started if attempts else None
+    return at >= (job.submitted - OVERLAP if first is None else first)
+
+
+def _clock(unix: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(unix))
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

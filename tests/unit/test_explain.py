@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm, node
+
+from slurm_ft import config as site
+from slurm_ft import journal
+from slurm_ft.cli import main
+from slurm_ft.config import Config
+from slurm_ft.failover import ledger, node_record
+from slurm_ft.model import Attempt, Domain, Event, EventKind, Ledger, NodeVerdict
+from slurm_ft.node import event_file
+from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.protocol import JobRecord
+from slurm_ft.status.explain import Sources, explain
+
+LINE = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+PAST = Attempt(0, "n1", 1000.0, 2000.0, Domain.HARDWARE, "xid79", ("n1",), counted=True, text=LINE)
+DECIDED = {
+    "at": 2001.0, "what": "decided", "job": "12", "raw_id": 12, "attempt": 0, "mode": "act", "action": "requeue",
+    "rule": "hardware_fault", "reason": "xid79 on n1 GPU 0000:3b:00: failover 1 of 3",
+}  # fmt: skip
+DONE = {"at": 2002.0, "what": "done", "raw_id": 12, "job": "12", "attempt": 0, "steps": ["requeue"], "failed": ["x: y"]}
+
+
+@pytest.fixture
+def job(job_record: JobRecord) -> JobRecord:
+    history = ledger.write("", Ledger("r", (PAST,), ("n1",)))
+    return replace(job_record, state="RUNNING", nodes="n2", restarts=1, admin_comment=history, started=2010.0)
+
+
+def test_shows_each_attempt_from_evidence_to_what_was_done(job: JobRecord, fault: NodeVerdict) -> None:
+    event = Event(EventKind.XID, 79, "0000:3b:00", LINE, 100.0)
+    text = explain(
+        Sources(
+            12,
+            job,
+            [node("n1", "drain", node_record.add("", fault))],
+            [DECIDED, DONE],
+            {"n1": [RecordedEvent("b", 77, 1999.0, event, ("12.0",)), RecordedEvent("b", 78, 1999.0, event, ("9.0",))]},
+            ["2026 1 node_epilog INFO job 12 attempt 0 on n1: xid79: Xid 79 is a hardware fault."],
+            ("the moon",),
+        )
+    )
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0].startswith("job 12 train of alice: RUNNING, restarts 1; 1 failovers spent, excluded n1")
+    assert lines[1].startswith("restart 0 on n1, ")
+    assert "hardware xid79 GPU 0000:3b:00: NVRM: Xid" in lines[2]
+    assert "record 77" in lines[3]
+    assert lines[4] == "judged    n1: xid79: Xid 79 is a hardware fault."
+    assert "requeue, rule hardware_fault: xid79 on n1" in lines[5]
+    assert lines[6].endswith("requeue; FAILED: x: y")
+    assert lines[7].startswith("restart 1 on n2, ")
+    assert lines[8] == "evidence  none that can be seen from here"
+    assert lines[9:] == ["not seen: the moon"]
+
+
+def test_a_user_sees_the_ledger_alone(job: JobRecord) -> None:
+    text = explain(Sources(12, job))
+    assert f"ledger: {LINE}" in text
+    assert "hardware xid79: counted as a failover, excluded n1 (ledger)" in text
+
+
+def test_what_belongs_to_an_earlier_job_of_the_same_id_is_left_out(job_record: JobRecord, fault: NodeVerdict) -> None:
+    old = replace(fault, at=10.0)
+    text = explain(Sources(12, job_record, [node("n1", "drain", node_record.add("", old))], [{**DECIDED, "at": 20.0}]))
+    assert "xid79" not in text
+
+
+def test_a_job_that_slurm_forgot_is_told_from_the_journal() -> None:
+    text = explain(Sources(12, None, journal=[DECIDED, {"raw_id": 12}, {**DECIDED, "raw_id": 13, "rule": "other"}]))
+    assert "Slurm has forgotten it" in text
+    assert "rule hardware_fault" in text
+    assert "other" not in text
+
+
+def test_in_mode_observe_it_says_that_nothing_was_changed(job: JobRecord) -> None:
+    watched = {**DECIDED, "what": "watch", "node": "n1", "mode": "observe"}
+    assert "on n1, rule hardware_fault" in explain(Sources(12, job, journal=[watched]))
+    assert "(mode observe: nothing was changed)" in explain(Sources(12, job, journal=[watched]))
+
+
+def test_no_control_character_reaches_the_terminal(job: JobRecord) -> None:
+    assert explain(Sources(12, replace(job, name="a\x1b[2Jb\nc"))).splitlines()[0].startswith("job 12 a?[2Jb?c of")
+
+
+class TestCommand:
+    @pytest.fixture
+    def settings(self, tmp_path: Path, job: JobRecord, monkeypatch: pytest.MonkeyPatch) -> Config:
+        settings = Config(state_dir=tmp_path, log_file=tmp_path / "log")
+        monkeypatch.setattr(site, "load", lambda: settings)
+        monkeypatch.setattr(CommandLine, "of", lambda _: FakeSlurm.of(job, node("n1")))
+        return settings
+
+    def test_reads_what_is_here(self, settings: Config, capsys: pytest.CaptureFixture[str]) -> None:
+        journal.append(settings.state_dir, DECIDED)
+        event = Event(EventKind.XID, 79, "0000:3b:00", LINE, 100.0)
+        event_file.append(
+            event_file.path_of(settings.state_dir, "n1"), [RecordedEvent("b", 77, 1999.0, event, ("12.0",))]
+        )
+        assert main.main(["explain", "12"]) == 0
+        out = capsys.readouterr().out
+        assert "rule hardware_fault" in out
+        assert "(event file, record 77)" in out
+        assert "not seen: the hooks' log (" in out
+
+    def test_says_what_is_not_here(self, settings: Config, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main.main(["explain", "12"]) == 0
+        assert "not seen: the journal (no " in capsys.readouterr().out
+
+    def test_a_job_that_nobody_knows_is_an_error(
+        self, settings: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(CommandLine, "of", lambda _: FakeSlurm())
+        assert main.main(["explain", "99"]) == 1
+        assert "neither Slurm nor the journal knows it" in capsys.readouterr().err
