@@ -1,4 +1,4 @@
-# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs everything that CI runs.
+# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs what CI runs.
 # Both set everything up by themselves. `make help` lists the rest.
 
 VENV ?= $(shell tools/venv_path.sh)
