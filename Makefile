@@ -49,6 +49,7 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/failover.py
 	$(SUDO) $(BIN)/python bench/epilog.py
 	$(SUDO) $(BIN)/python bench/watch.py
+	$(BIN)/python bench/kernel_log.py
 
 fmt: setup
 	$(BIN)/ruff check --fix .

@@ -72,7 +72,7 @@ def load() -> Config:
     try:
         with path.open(encoding="utf-8", newline="") as file:  # line ends as they are: the shell part sees them too
             refuse_writable_by_others(path, file.fileno())
-            text = file.read()
+            text = file.read(SIZE_LIMIT + 1)
     except FileNotFoundError:
         if named:
             raise ConfigError(f"{path}: no such file, named by {CONFIG_VARIABLE}", "Create it or unset it") from None
@@ -91,10 +91,17 @@ def refuse_writable_by_others(path: Path, descriptor: int) -> None:
         raise ConfigError(f"{path}: writable by its group or by everybody", f"chmod go-w {path}")
 
 
+SIZE_LIMIT = 262144  # characters; the hooks wait for this file
+
+
 def parse(text: str, name: str = DEFAULT_CONFIG.name) -> Config:
     """Turn the YAML `text` of the file `name` into a Config. Raises ConfigError."""
+    if len(text) > SIZE_LIMIT:
+        raise ConfigError(f"{name}: more than {SIZE_LIMIT} characters", "Is it the right file?")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except RecursionError:
+        raise ConfigError(f"{name}: nested too deeply", "Valid entries are `key: value` lines") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: not YAML: {_in_one_line(error)}", "Mend the syntax") from error
     if root is None or root.tag == "tag:yaml.org,2002:null":

@@ -1,4 +1,7 @@
-"""The hooks' own log: a file the site names, else syslog. Losing the log never stops a hook."""
+"""The hooks' own log: a file the site names, else syslog, else `slurm_ft.log` in the state directory.
+
+Losing the log never stops a hook.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from slurm_ft.config import Config
 
+SYSLOG = Path("/dev/log")
 FORMAT = "%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"
 
 
@@ -20,7 +24,10 @@ def open_log(config: Config, name: str) -> logging.Logger:
     for old in logger.handlers:
         with suppress(OSError):
             old.close()
-    logger.handlers = [_handler(config.log_file)]
+    path = config.log_file
+    if path is None and not SYSLOG.exists():  # a container, or a machine whose syslog listens elsewhere
+        path = config.state_dir / "slurm_ft.log"
+    logger.handlers = [_handler(path)]
     return logger
 
 
@@ -28,7 +35,7 @@ def _handler(path: Path | None) -> logging.Handler:
     logging.raiseExceptions = False  # a full disk under the log must not print tracebacks into Slurm's logs
     try:
         if path is None:
-            handler: logging.Handler = logging.handlers.SysLogHandler("/dev/log")
+            handler: logging.Handler = logging.handlers.SysLogHandler(str(SYSLOG))
             handler.setFormatter(logging.Formatter("slurm_ft[%(process)d]: %(name)s: %(message)s"))
         else:
             handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import Finding, findings_of, needs_drain
+from slurm_ft.classify.repeats import repeats
 from slurm_ft.model import Certainty, Domain, EventKind, Evidence, ExitStatus, NodeAction, Scope, Verdict
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slurm_ft.classify.overrides import Overrides
+    from slurm_ft.classify.repeats import PastFault
 
 KERNEL_LOG = "kernel_log"
 SLURM_ENDINGS = ("time_limit", "cancelled", "preempted")
@@ -33,6 +35,7 @@ class Case:
     evidence: tuple[Evidence, ...]  # by sensor name, the kernel log first
     exit_status: ExitStatus
     node_action: NodeAction
+    history: Sequence[PastFault]  # what earlier jobs met on this node
     asked: str  # the recovery actions that the driver asked for (Xid 154)
 
     def first(self, *blames: Blame) -> Finding | None:
@@ -41,16 +44,19 @@ class Case:
 
 
 def classify(
-    evidence: Sequence[Evidence], exit_status: ExitStatus, overrides: Overrides = MappingProxyType({})
+    evidence: Sequence[Evidence],
+    exit_status: ExitStatus,
+    overrides: Overrides = MappingProxyType({}),
+    history: Sequence[PastFault] = (),
 ) -> Verdict:
     """Judge one attempt on one node. Total and deterministic; the order of `evidence` does not matter.
 
-    `overrides` is the site's own reading of single codes.
+    `overrides` is the site's own reading of single codes; `history` is what other jobs met on this node lately.
     """
     findings = findings_of(evidence, overrides)
     drain, asked = needs_drain(findings)
     by_name = sorted(evidence, key=lambda one: (one.sensor != KERNEL_LOG, one.sensor, one.detail))
-    case = Case(findings, tuple(by_name), exit_status, NodeAction.DRAIN if drain else NodeAction.NONE, asked)
+    case = Case(findings, tuple(by_name), exit_status, NodeAction.DRAIN if drain else NodeAction.NONE, history, asked)
     for rule in RULES:
         verdict = rule(case)
         if verdict is not None:
@@ -88,6 +94,27 @@ def image_not_loaded(case: Case) -> Verdict | None:
         return None
     reason = f"{_located(finding)} ended the attempt before it began; {_what_follows(case)}."
     return Verdict(Domain.APPLICATION, IMAGE_PULL, "image_not_loaded", reason, case.node_action, decisive=finding.event)
+
+
+def repeated_fault(case: Case) -> Verdict | None:
+    """A code that is the program's, unless it comes back on the same GPU with every program: drain after repeat."""
+    finding = case.first(Blame.APPLICATION, Blame.AMBIGUOUS)
+    if finding is None or finding.blame is not Blame.APPLICATION:
+        return None
+    jobs = repeats(finding.event, case.history)
+    if not jobs:
+        return None
+    reason = f"{_located(finding)} came back after {jobs} other jobs of several users; the node needs a drain."
+    return Verdict(
+        Domain.HARDWARE,
+        f"{finding.cause}_repeated",
+        "repeated_fault",
+        reason,
+        NodeAction.DRAIN,
+        finding.scope,
+        Certainty.LIKELY,
+        finding.event,
+    )
 
 
 def application_fault(case: Case) -> Verdict | None:
@@ -160,6 +187,7 @@ def clean_exit(case: Case) -> Verdict | None:
 RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     hardware_fault,
     image_not_loaded,
+    repeated_fault,
     application_fault,
     no_evidence,
     evidence_unreadable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ KEYS = (
     *("also_ok_verdicts", "imagepull_either", "no_retry", "lines_reconstructed", "composite", "teaching_example"),
     "confidence",
 )
+_BETWEEN = re.compile(r" +(?:-|--|–|to|until|\.\.) +|\.\.|/|, *")  # the ends of a window in one text
 _Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays text: YAML would read `1:30` as 90
 
 
@@ -55,6 +57,7 @@ class CaseText:
     expected: Expected | None
     source: str = ""
     marks: Mapping[str, str] = field(default_factory=dict)
+    unknown_keys: tuple[str, ...] = ()  # not read; a slip of the pen, or a note
 
     def lines(self, name: str) -> tuple[str, ...]:
         """The lines of one text; none if the case lacks it."""
@@ -63,6 +66,12 @@ class CaseText:
 
 def read_cases(text: str, name: str) -> Iterator[CaseText]:
     """The cases in the YAML documents of the file `name`. Raises CaseError."""
+    for document, where in documents_of(text, name):
+        yield read_case(document, where)
+
+
+def documents_of(text: str, name: str) -> Iterator[tuple[Any, str]]:
+    """Each document of the file `name`, unread, with the words that say where it stands. Raises CaseError."""
     try:
         documents = list(yaml.load_all(text, Loader=_Loader))
     except (yaml.YAMLError, RecursionError) as error:
@@ -70,9 +79,9 @@ def read_cases(text: str, name: str) -> Iterator[CaseText]:
     for number, document in enumerate(documents, start=1):
         if isinstance(document, list):  # a file may also hold one list of cases
             for place, entry in enumerate(document, start=1):
-                yield _case(entry, f"{name}: case {place}")
+                yield entry, f"{name}: case {place}"
         elif document:
-            yield _case(document, f"{name}: case {number}")
+            yield document, f"{name}: case {number}"
 
 
 def looks_like_case(text: str) -> bool:
@@ -80,13 +89,11 @@ def looks_like_case(text: str) -> bool:
     return any(line.startswith(tuple(f"{key}:" for key in (*TEXTS, "exit", "job_gpus"))) for line in text.splitlines())
 
 
-def _case(document: Any, where: str) -> CaseText:
+def read_case(document: Any, where: str) -> CaseText:
+    """Read one document. Raises CaseError."""
     if not isinstance(document, dict):
         raise CaseError(f"{where}: expected `key: value` lines", f"Valid keys: {', '.join(KEYS)}")
     where = f"{where} ({document.get('id', 'without id')})"
-    for key in document:
-        if key not in KEYS and not str(key).endswith("_assumed"):
-            raise CaseError(f"{where}: unknown key {key!r}", f"Valid keys: {', '.join(KEYS)} and NAME_assumed")
     marks = {key: str(value) for key, value in document.items() if str(key).endswith("_assumed") or key in KEYS[-4:]}
     return CaseText(
         id=str(document.get("id", "")),
@@ -98,6 +105,7 @@ def _case(document: Any, where: str) -> CaseText:
         expected=_expected(document, where) if "expected" in document else None,
         source=str(document.get("source", "")),
         marks=marks,
+        unknown_keys=tuple(str(key) for key in document if key not in KEYS and not str(key).endswith("_assumed")),
     )
 
 
@@ -135,6 +143,8 @@ def _gpus(document: Mapping[str, Any], where: str) -> frozenset[str] | None:
 def _window(value: Any, where: str) -> TextWindow | None:
     if not value:
         return None
+    if isinstance(value, str):
+        value = _BETWEEN.split(value.strip(), maxsplit=1)
     if isinstance(value, dict):
         value = [value.get("start", ""), value.get("end", "")]
     if not isinstance(value, list) or len(value) != 2:

@@ -10,16 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_ft import config
 from slurm_ft.checkpoints.finding import printable
-from slurm_ft.cli.case_file import CaseError, CaseText, Expected, looks_like_case, read_cases
+from slurm_ft.cli.case_file import (
+    KEYS,
+    CaseError,
+    CaseText,
+    Expected,
+    documents_of,
+    looks_like_case,
+    read_case,
+    read_cases,
+)
 from slurm_ft.cli.offline import Answer, answer, judge
 from slurm_ft.model import Event, EventKind, Evidence, ExitStatus
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors import kernel_log, text_log
+from slurm_ft.sensors.kernel_lines import parse_line
+from slurm_ft.sensors.log_time import log_time
+from slurm_ft.sensors.output_signatures import output_events
 from slurm_ft.sensors.pci_address import canonical_pci
 
 if TYPE_CHECKING:
     from slurm_ft.classify.overrides import Overrides
 
+MAX_PASTED = 1 << 20  # bytes looked at for signatures of a job's output
 MAX_SHOWN = 50  # events in the text output
 _KINDS = {EventKind.OUTPUT: "job", EventKind.SLURM: "job", EventKind.GPU_STATE: "host"}
 _OF_THE_JOB = ("oom_kill", "oom_kill_elsewhere")
@@ -51,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = load_overrides(given or config.load().verdict_overrides)
     name = arguments.file
     data = _read(name)
-    text = data.decode("utf-8", "replace") if len(data) < 1 << 20 else ""
+    text = data.decode("utf-8", "replace") if len(data) < MAX_PASTED else ""
     case = next(read_cases(text, name), None) if looks_like_case(text) else None
     judged = answer(case, overrides) if case else _judge_log(data, arguments, overrides)
     print(json.dumps(_file_object(judged), ensure_ascii=False) if arguments.json else _file_text(judged))
@@ -59,15 +72,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
-    differs = 0
-    for case in read_cases(_read(name).decode("utf-8", "replace"), name):
+    differs = errors = 0
+    for document, where in documents_of(_read(name).decode("utf-8", "replace"), name):
+        try:
+            case = read_case(document, where)
+        except CaseError as error:  # the other cases are judged all the same
+            print(f"slurm-ft: {error}", file=sys.stderr)
+            errors += 1
+            continue
+        _warn(case, where)
         judged = answer(case, overrides)
         differences = compare(judged, case.expected) if case.expected else []
         differs += bool(differences)
         print(json.dumps(case_object(case, judged), ensure_ascii=False) if as_json else _case_text(case, judged))
         for difference in differences:
             print(f"  {case.id}: {difference}", file=sys.stderr if as_json else sys.stdout)
+    if errors:
+        return CaseError.exit_code
     return 1 if differs else 0
+
+
+def _warn(case: CaseText, where: str) -> None:
+    for key in case.unknown_keys:
+        print(f"slurm-ft: {where}: unknown key {key!r}. Valid keys: {', '.join(KEYS)}", file=sys.stderr)
 
 
 def compare(judged: Answer, expected: Expected) -> list[str]:
@@ -124,7 +151,18 @@ def _judge_log(data: bytes, arguments: argparse.Namespace, overrides: Overrides)
         end = ExitStatus.parse(arguments.exit)
     except ValueError:
         raise CaseError(f"--exit: {arguments.exit!r} is not `code:signal`") from None
-    return judge((Evidence(kernel_log.SENSOR, readable=not why, events=kept, detail=why),), end, overrides)
+    return judge(
+        (Evidence(kernel_log.SENSOR, readable=not why, events=kept, detail=why), _pasted_output(data)), end, overrides
+    )
+
+
+def _pasted_output(data: bytes) -> Evidence:
+    """Lines that no log tool printed may be the job's own output, pasted below the log."""
+    lines = data[:MAX_PASTED].decode("utf-8", "replace").split("\n")
+    foreign = [
+        "" if line.startswith(("{", "kernel:")) or log_time(line) or parse_line(line) else line for line in lines
+    ]
+    return Evidence("job_output", readable=True, events=output_events(foreign))
 
 
 def _gpus(text: str | None) -> frozenset[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from logging import Logger
 from typing import Any
@@ -45,6 +45,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     if gathered is None:
         hook.log.warning("job %s: Slurm has forgotten it; nothing to decide", hook.key.address)
         return 0
+    hook = replace(hook, key=gathered.end.key)
     before = _history(gathered.job)
     decision = decide(gathered.end, gathered.verdicts, spent(before, _count_in_comment(gathered.job)))
     history = ledger.record(before, gathered.end, decision)

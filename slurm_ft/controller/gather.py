@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
@@ -69,6 +69,10 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
     before = slurm.job(key.address)
     if before is None:
         return None
+    # While COMPLETING, a job that Slurm has requeued has no end time. Its restart count is then the next attempt's; the
+    # one in the environment may be either (measured on 22.05: node failure, scontrol requeue).
+    requeued = before.ended is None
+    key = replace(key, attempt=before.restarts - requeued)
     silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)
     job = slurm.job(key.address) or before
     nodes = environ.get(environment.NODELIST, "")
@@ -81,7 +85,7 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
         node_names=nodelist.expand(nodes),
         down_nodes=tuple(node.name for node in records if node.down),
         silent_nodes=silent,
-        started=before.started if before.restarts == key.attempt else None,
+        started=None if requeued else before.started,
         ended=now,
         restarts_now=job.restarts,
         opted_in=claim.opted_in(job.comment, job.requeue, config),

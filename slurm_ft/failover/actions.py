@@ -102,8 +102,13 @@ def _run(steps: Sequence[Step]) -> Done:
 
 
 def _requeue(slurm: Slurm, key: JobKey) -> None:
-    """Look once more right before: a requeue would revive a cancelled job and kill a running attempt."""
+    """Look once more right before: a requeue would revive a cancelled job and kill a running attempt.
+
+    A job that somebody else has requeued meanwhile needs no second one.
+    """
     job = slurm.job(key.address)
+    if job is not None and job.state in ("COMPLETING", "PENDING") and job.restarts == key.attempt + 1:
+        return
     if job is None or job.state != "COMPLETING" or job.restarts != key.attempt:
         state = "gone" if job is None else f"{job.state}, restarts {job.restarts}"
         raise SlurmCommandError(f"requeue {key.address}", "not tried", f"the job is {state} by now")
@@ -165,8 +170,10 @@ def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> Non
 
 def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
     """Slurm takes an update whole or not at all: a node deleted meanwhile must not cost the count."""
+    known = {node.name for node in slurm.nodes()}
+    excluded = [name for name in nodelist.expand(update.excluded_nodes or "") if name in known]
     parts = (
-        JobUpdate(excluded_nodes=update.excluded_nodes),
+        JobUpdate(excluded_nodes=nodelist.fold(excluded) or None),
         JobUpdate(admin_comment=update.admin_comment),
         JobUpdate(comment=update.comment),
     )

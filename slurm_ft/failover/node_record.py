@@ -15,6 +15,7 @@ from slurm_ft.model import Domain, NodeVerdict
 PREFIX = "slurm_ft: "
 SEPARATOR = " || "
 TEXT_LIMIT = 120
+KEPT_FOR = 7 * 86400.0  # seconds; nobody takes the record of a job that did not ask for failover out of a Comment
 RECORDS_KEPT = 8  # several jobs on one shared node may each leave one
 _RECORD = re.compile(
     r"(?P<domain>hardware|application|unknown) (?P<cause>[a-z0-9_:]+) gpu (?P<pci>[0-9a-f:]+|-) "
@@ -40,10 +41,16 @@ def add(text: str, verdict: NodeVerdict) -> str:
     epilog finds it again.
     """
     foreign, records = _split(text)
+    records = [part for part in records if not _stale(part, verdict.at)]
     record = _record(verdict)
     if any(_same_fault(part, record) for part in records):
         return _join(foreign, records)
     return _join(foreign, [*records, record][-RECORDS_KEPT:])
+
+
+def _stale(record: str, now: float) -> bool:
+    match = _RECORD.fullmatch(record)
+    return match is not None and float(match["at"]) < now - KEPT_FOR
 
 
 def _same_fault(one: str, other: str) -> bool:
@@ -78,7 +85,7 @@ def _record(verdict: NodeVerdict) -> str:
 
 def _one_line(text: str) -> str:
     """Printable ASCII without our separator: the line may hold a process name that a user chose."""
-    plain = re.sub(r"[^ -~]+", "?", text).replace("||", "|")
+    plain = re.sub(r"\|+", "|", re.sub(r"[^ -~]+", "?", text))
     return plain[:TEXT_LIMIT].strip()
 
 

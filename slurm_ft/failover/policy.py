@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from slurm_ft.model import Action, Decision, Domain, JobEnd, JobState, Ledger, NodeVerdict
 
 NODE_DOWN = "node_down"
+CLOCK_SLACK = 3600.0  # seconds. Job ids are reused: an older verdict is on another job. Nodes' clocks may differ
 
 # Slurm's own reason for the end -> the state to show. None of these is retried or counted, whatever the nodes say.
 ENDINGS_OF_SLURM = {
@@ -80,7 +81,8 @@ def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:
 def _is_of(verdict: NodeVerdict, end: JobEnd) -> bool:
     hardware = verdict.domain is Domain.HARDWARE
     same_attempt = (verdict.raw_id, verdict.attempt) == (end.key.raw_id, end.key.attempt)
-    return hardware and same_attempt and verdict.node in end.node_names
+    current = end.started is None or verdict.at > end.started - CLOCK_SLACK
+    return hardware and same_attempt and current and verdict.node in end.node_names
 
 
 def _not_opted_in(case: Case) -> Decision | None:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from slurm_ft.classify import classify
+from slurm_ft.classify.repeats import PastFault, past_fault
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions
 from slurm_ft.log import open_log
-from slurm_ft.model import Domain, Evidence, ExitStatus, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file, event_file
-from slurm_ft.node.attempt_file import AttemptStart
-from slurm_ft.node.gpu_sensors import GPU_SENSORS, Question
+from slurm_ft.model import Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
+from slurm_ft.node import attempt_file, fault_history
+from slurm_ft.node.observe import observe
 from slurm_ft.override_file import load_overrides
-from slurm_ft.sensors.gpu_inventory import gpus_of_job
-from slurm_ft.sensors.job_output import read_job_output
-from slurm_ft.sensors.kernel_log import Window, read_kernel_log, running_boot
+from slurm_ft.sensors.job_output import UID
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
 NAME = "node_epilog"
-KMSG = Path("/dev/kmsg")
-JOURNALCTL = Path("/usr/bin/journalctl")
 DRAIN_FAILED = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
 
 
@@ -33,7 +29,8 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     log = open_log(config, NAME)
     key, node = environment.job_key(environ), environment.node_name(environ)
     evidence = observe(environ, config, key, node)
-    verdict = classify(evidence, environment.exit_status(environ), load_overrides(config.verdict_overrides))
+    overrides, history = load_overrides(config.verdict_overrides), _history(environ, key, evidence)
+    verdict = classify(evidence, environment.exit_status(environ), overrides, history)
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
     if verdict.domain is not Domain.HARDWARE and verdict.node_action is NodeAction.NONE:
         return 0
@@ -47,60 +44,15 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     return 0
 
 
-def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) -> tuple[Evidence, ...]:
-    """Ask the kernel log about the attempt on this node, and the other sensors if it leaves the question open."""
-    directory = attempt_file.run_dir(environ)
-    start = attempt_file.read(directory, node, key.raw_id)
-    gpus = gpus_of_job(
-        environ.get(environment.GPUS, ""), configured=config.gpu_inventory.get(node, ()), cache=directory / "gpus"
-    )
-    window = Window(
-        marker=start.marker,
-        start=start.uptime,
-        end=None,
-        grace=config.kernel_log_grace,
-        boot_id=start.boot_id,
-        since=start.since,
-    )
-    journal = JOURNALCTL if config.kernel_log == KMSG else None
-    kernel = read_kernel_log(config.kernel_log, window, gpus, journal=journal)
-    evidence = (kernel, *_recorded(kernel, config, key, node))
-    exit_status = environment.exit_status(environ)
-    if exit_status.success:
-        return evidence
-    explained = classify(evidence, exit_status).rule == "ambiguous_code"
-    evidence += (read_job_output(environ, key.attempt),)
-    if not gpus:
-        return evidence
-    question = Question(gpus, key, node, directory, _seconds_since(start), explained)
-    return _ask_until_decided(evidence, exit_status, config, question)
-
-
-def _ask_until_decided(
-    evidence: tuple[Evidence, ...], exit_status: ExitStatus, config: Config, question: Question
-) -> tuple[Evidence, ...]:
-    """Ask one GPU sensor after the other; none once the hardware is convicted. NVML hangs after some faults."""
-    for sensor in GPU_SENSORS:
-        if classify(evidence, exit_status).domain is Domain.HARDWARE:
-            break
-        found = sensor(config, question)
-        evidence += () if found is None else (found,)
-    return evidence
-
-
-def _seconds_since(start: AttemptStart) -> float | None:
-    """How long ago the attempt began."""
-    began = start.uptime if start.since is None else start.since
-    return None if began is None else time.clock_gettime(time.CLOCK_BOOTTIME) - began
-
-
-def _recorded(kernel: Evidence, config: Config, key: JobKey, node: str) -> tuple[Evidence, ...]:
-    """What the watcher recorded of the attempt and the kernel log does not show: lost lines, a boot that has ended."""
-    whole = kernel.readable and not kernel.detail
-    boot_time = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    path, attempt = event_file.path_of(config.state_dir, node), f"{key.raw_id}.{key.attempt}"
-    recorded = event_file.evidence_of(path, attempt, running_boot(), boot_time, live_only=whole)
-    return () if recorded is None else (recorded,)
+def _history(environ: Mapping[str, str], key: JobKey, evidence: Sequence[Evidence]) -> tuple[PastFault, ...]:
+    """What earlier jobs met here; this one's faults are remembered for the next."""
+    directory, now, user = attempt_file.run_dir(environ), time.time(), environ.get(UID, "")
+    past = fault_history.read(directory, now, key.raw_id)
+    events = (event for one in evidence for event in one.events)
+    own = {past_fault(event, key.raw_id, int(user)) for event in events} if user.isdecimal() else set()
+    with suppress(OSError):
+        fault_history.add(directory, now, sorted((fault for fault in own if fault is not None), key=repr))
+    return past
 
 
 def node_verdict(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:

@@ -24,7 +24,8 @@ from slurm_ft.failover.hanging import KILLED, decide_hanging, runs
 from slurm_ft.model import Action, Decision, Domain, JobKey, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file
 from slurm_ft.node.attempt_file import RunningAttempt
-from slurm_ft.node.epilog import node_verdict, observe
+from slurm_ft.node.epilog import node_verdict
+from slurm_ft.node.observe import observe
 from slurm_ft.override_file import load_overrides
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm

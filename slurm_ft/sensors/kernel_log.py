@@ -218,22 +218,22 @@ def _device_records(descriptor: int) -> Iterator[bytes]:
 
 def _take_all(reading: _Reading, batch: list[bytes], before: int) -> None:
     """Look at some records; `before` were read earlier. Most batches hold nothing telling: one look at all of it."""
-    marker = reading.window.marker
-    hints = _TELLING if marker is None else (*_TELLING, marker.encode())
     joined = b"".join(batch)
-    if reading.first is None or LOST in batch or any(hint in joined for hint in hints):
+    hints = [hint for hint in _TELLING if hint in joined]
+    marked = reading.window.marker is not None and reading.window.marker.encode() in joined
+    if hints or marked or reading.first is None or LOST in batch:
         for number, raw in enumerate(batch, start=before + 1):
-            _take(reading, raw, number)
+            _take(reading, raw, number, hints)
 
 
-def _take(reading: _Reading, raw: bytes, number: int) -> None:
-    """Look at one record: the log's first, the marker, or a telling one; all others pass undecoded."""
+def _take(reading: _Reading, raw: bytes, number: int, hints: list[bytes]) -> None:
+    """Look at one record: the log's first, the marker, or one with a hint; all others pass undecoded."""
     if raw == LOST:
         reading.lost = True
         return
     marker = reading.window.marker
     may_be_marker = marker is not None and marker.encode() in raw
-    telling = any(hint in raw for hint in _TELLING)
+    telling = any(hint in raw for hint in hints)
     if reading.first is not None and not may_be_marker and not telling:
         return
     text = raw.partition(b"\n")[0].decode("utf-8", "replace")

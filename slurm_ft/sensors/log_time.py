@@ -20,13 +20,16 @@ _HMS = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](
 _START = r"\s*(?:<[0-9]{1,3}>)?(?:[a-z]+ *:[a-z]+ *: |[0-9a-f.:]{2,45}: kern: +[a-z]+: )?\[?"
 _RAW = re.compile(r"[0-9]{1,10},[0-9]{1,20},(?P<microseconds>[0-9]{1,20}),[^;\n]*;")
 _BOOT = re.compile(r"(?:[a-z]+ *:[a-z]+ *: |<[0-9]{1,3}>)?\[ *(?P<seconds>[0-9]{1,12}(?:\.[0-9]{1,9})?)s?\]")
-_BARE = re.compile(r"\s*(?P<seconds>[0-9]{1,12}(?:\.[0-9]{1,9})?)\s*\Z")
+_BARE = re.compile(r"\s*(?P<seconds>[0-9]{1,12}(?:\.[0-9]{1,9})?)s?\s*\Z")
 _DATES = (
     re.compile(
         rf"{_START}(?P<year>[0-9]{{4}})-(?P<number>[0-9]{{2}})-(?P<day>[0-9]{{2}})[T ]{_HMS}"
         r"(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?"
     ),
-    re.compile(rf"{_START}(?:[A-Z][a-z]{{2}} )?{_MONTH} {{1,2}}(?P<day>[0-9]{{1,2}}) {_HMS} (?P<year>[0-9]{{4}})"),
+    re.compile(
+        rf"{_START}(?:[A-Z][a-z]{{2}} )?{_MONTH} {{1,2}}(?P<day>[0-9]{{1,2}}) {_HMS}(?: [A-Z]{{3,4}})?"
+        r" (?P<year>[0-9]{4})"
+    ),
     re.compile(rf"{_START}(?:[A-Z][a-z]{{2}} )?{_MONTH} {{0,2}}(?P<day>[0-9]{{1,2}}) {_HMS}"),
     re.compile(rf"{_START}{_HMS}"),
 )

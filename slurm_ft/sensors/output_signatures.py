@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAX_TEXT = 2048  # characters of a line looked at
 MAX_EVENTS = 64
 SOMEWHERE = "_somewhere"
+IMAGE_PULL = "image_pull"
 _OF_HARDWARE = ("cuda_ecc", "cuda_nvlink", "cuda_contained", "cuda_hardware_stack")
 
 # `[rank3]:`, `[default0]:`, `12: ` (srun --label), `node01: `, `(Worker pid=7) `, a time, a log level.
@@ -56,27 +57,27 @@ def _cuda(text: str, symbol: str) -> str:
 _TABLE = (
     (
         "image_pull",
-        r".{0,60}pyxis: (?:failed to (?:import|create container filesystem)|\s*curl: \("
-        r"|\s*\[ERROR\] (?:URL http|Could not process"
-        r"|Could not find image|curl: \(|No such file or directory: .{1,300}\.sqsh|File (?:does not exist|not found)))",
+        r".{0,80}pyxis: (?:failed to (?:import|create container filesystem)|\s*curl: \("
+        r"|\s*\[ERROR\] (?:URL http|Could not process|Could not find image|[Ii]mage |File (?:does not exist|not found)"
+        r"|No such file or directory: .{1,300}\.sqsh))",
     ),
-    ("image_pull", r".{0,60}\[ERROR\] URL https?://.{1,300} returned error code: [0-9]{3}"),
+    ("image_pull", r".{0,60}\[ERROR\] (?:URL https?://.{1,300} returned error code: [0-9]{3}|.{0,80}\.sqsh\Z)"),
     ("image_pull", r".{0,60}enroot(?:-[a-z]+)?: .{0,80}(?:returned error code|failed to (?:import|pull|fetch))"),
-    ("image_pull", r".{0,30}No such file or directory: \S{1,300}\.sqsh"),
     (
         "image_pull",
-        r"(?:.{0,40}FATAL: *|FATAL: *)?(?:Unable to handle (?:docker|oras|library|shub|https?)"
+        r"(?:.{0,60}[\s:\]])?(?:FATAL|ERROR): +(?:Unable to handle (?:docker|oras|library|shub|https?)"
         r"|While (?:making image from|pulling|performing build)|Unable to (?:pull|build from)"
         r"|.{0,40}(?:could not|couldn't|failed to) (?:open image|retrieve path|get manifest|get checksum)"
-        r"|.{0,80}conveyor failed to get|.{0,60}image .{1,300} (?:not found|does not exist|doesn't exist)"
-        r"|.{0,60}error fetching image|.{0,60}failed to pull)",
+        r"|.{0,80}conveyor failed to get|image \S{1,300} (?:not found|does not exist|doesn't exist)"
+        r"|.{0,60}error fetching image|.{0,60}failed to pull|Error while pulling)",
     ),
     (
         "image_pull",
-        r".{0,200}(?:toomanyrequests: |manifest unknown|pull access denied|pull rate limit|ErrImagePull"
-        r"|ImagePullBackOff|unauthorized: authentication required|requested access to the resource is denied"
-        r"|manifest for \S{1,200} not found|initializing source docker://|copying system image from"
-        r"|unable to retrieve auth token)",
+        r"(?:.{0,80}(?:docker|podman|pyxis|enroot|apptainer|singularity|FATAL|response from daemon|registry).{0,200}"
+        r"(?:toomanyrequests|manifest unknown|manifest for \S{1,200} not found|pull access denied|pull rate limit"
+        r"|unauthorized: authentication required|requested access to the resource is denied|unable to retrieve auth)"
+        r"|toomanyrequests: |manifest unknown: |unauthorized: authentication required|denied: requested access to"
+        r"|.{0,80}(?:ErrImagePull|ImagePullBackOff)|Error: (?:initializing source docker:|copying system image))",
     ),
     ("cuda_ecc", _cuda("uncorrectable ECC error", "CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable")),
     (
@@ -235,7 +236,8 @@ def signature(line: str) -> str | None:
         return None
     message = without_labels(text)
     for name, pattern in _patterns():
-        if pattern.match(message):
+        # A container runtime's own labels (`FATAL:   `) tell its words from a program's.
+        if pattern.match(text if name == IMAGE_PULL else message):
             return name
     return None
 

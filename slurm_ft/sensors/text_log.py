@@ -50,7 +50,7 @@ def events_in_text(data: bytes, window: TextWindow | None = None) -> tuple[Event
 
 def events_in_lines(lines: Iterable[tuple[int, str]], window: TextWindow | None = None) -> tuple[Event, ...]:
     """The same for numbered lines: `(1, "...")`."""
-    found = [dated for dated in _dated(lines) if window is None or _inside(dated.time, window)]
+    found = [dated for dated in _dated(lines) if window is None or _inside(dated, window)]
     return _in_order(_once(found))
 
 
@@ -101,8 +101,14 @@ def _read(text: str, number: int) -> tuple[LogTime | None, Event | None]:
     return None if record.since_boot is None else LogTime(BOOT, record.since_boot), event
 
 
-def _inside(time: LogTime | None, window: TextWindow) -> bool:
-    """A line without a time, or with one of another clock, cannot be told to be outside."""
+def _inside(dated: _Dated, window: TextWindow) -> bool:
+    """A line without a time, or with one of another clock, cannot be told to be outside.
+
+    Some syslogs print the seconds since boot behind their own time: those count for a window given in such seconds.
+    """
+    time, edge = dated.time, window.start or window.end
+    if edge is not None and edge.clock == BOOT and dated.event.at is not None:
+        time = LogTime(BOOT, dated.event.at)
     start, _, now = comparable((window.start, None, time)) if window.start and time else (None, None, None)
     if start is not None and now is not None and now < start:
         return False

@@ -136,7 +136,7 @@ class CommandLine:
 
     def _run_once(self, program: str, *arguments: str) -> str:
         command = [str(self.bin_dir / program), *arguments]
-        shown = " ".join(command)[:200]
+        shown = " ".join(part for part in (program, *arguments) if "#" not in part)[:200]  # not the fields' marks
         try:
             done = subprocess.run(
                 command, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,

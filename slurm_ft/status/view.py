@@ -105,7 +105,7 @@ def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
 
 
 def _completing_state(job: JobRecord, failovers: Failovers) -> JobState:
-    if _failing_over(job, failovers):
+    if job.ended is None and _failing_over(job, failovers):  # requeued already
         return JobState.FAILOVER_IN_PROGRESS
     if reason_name(job.reason) in _FAILING:
         return JobState.FAILOVER_IN_PROGRESS if failovers.opted_in else JobState.FAILED

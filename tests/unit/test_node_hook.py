@@ -17,6 +17,7 @@ from slurm_ft.model import Event, EventKind, JobKey
 from slurm_ft.node import attempt_file, epilog, event_file, nvml_snapshot_hook
 from slurm_ft.node.attempt_file import AttemptStart
 from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.node.observe import observe
 from slurm_ft.sensors import nvml, nvml_snapshot
 from slurm_ft.slurm.cli import CommandLine
 
@@ -224,7 +225,7 @@ class TestWhatTheWatcherRecorded:
         kernel_log(config, START)
         record(config, BOOT, "12.0")
         environ["SLURM_JOB_EXIT_CODE2"] = "0:0"  # of a failed job its output and NVML are asked as well
-        assert [one.sensor for one in epilog.observe(environ, config, JobKey(12, "12", 0), "n1")] == ["kernel_log"]
+        assert [one.sensor for one in observe(environ, config, JobKey(12, "12", 0), "n1")] == ["kernel_log"]
 
 
 class TestAttemptFile:
@@ -267,7 +268,7 @@ class TestAttemptFile:
 
 def test_observation_asks_nothing_of_slurm(slurm: FakeSlurm, config: Config, environ: dict[str, str]) -> None:
     kernel_log(config, START, OFF_BUS)
-    evidence, _output = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+    evidence, _output = observe(environ, config, JobKey(12, "12", 0), "n1")
     assert [event.code for event in evidence.events] == [79]
     assert slurm.calls == []
 
@@ -296,9 +297,9 @@ class TestNvml:
         nvml_stub.answers("remapped_rows 0 0 0 0 0 1")
         assert nvml_snapshot_hook.run(environ, config) == 0
         nvml_stub.answers("remapped_rows 0 0 0 0 0 1", "ecc_volatile 0 0 1")
-        *_, evidence = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        *_, evidence = observe(environ, config, JobKey(12, "12", 0), "n1")
         assert [event.name for event in evidence.events] == ["row_remap_failure_before", "ecc_uncorrected_now"]
-        *_, evidence = epilog.observe(environ, config, JobKey(12, "12", 1), "n1")
+        *_, evidence = observe(environ, config, JobKey(12, "12", 1), "n1")
         assert [event.name for event in evidence.events] == ["row_remap_failure_undated"]
 
     @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ class TestNvml:
         monkeypatch.setattr(nvml, "read_gpu_state", None)
         kernel_log(config, START, record)
         environ["SLURM_JOB_EXIT_CODE2"] = exit_code
-        evidence = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        evidence = observe(environ, config, JobKey(12, "12", 0), "n1")
         assert "nvml" not in [one.sensor for one in evidence]
 
     def test_can_be_switched_off(
@@ -327,7 +328,7 @@ class TestNvml:
         monkeypatch.setattr(nvml, "take_reading", None)
         config = replace(config, nvml=False)
         assert nvml_snapshot_hook.run(environ, config) == 0
-        evidence = epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        evidence = observe(environ, config, JobKey(12, "12", 0), "n1")
         assert "nvml" not in [one.sensor for one in evidence]
 
     def test_a_recovery_action_after_an_ambiguous_code_drains_and_convicts_nobody(
@@ -349,7 +350,7 @@ class TestNvml:
             patch.setattr(nvml, "BINDING", "no_such_module_at_all" if why != "off" else nvml.BINDING)
             assert nvml_snapshot_hook.run(environ, replace(config, nvml=why != "off")) == 0
         assert (tmp_path / "no_nvml").exists()
-        epilog.observe(environ, config, JobKey(12, "12", 0), "n1")
+        observe(environ, config, JobKey(12, "12", 0), "n1")
         assert not (tmp_path / "no_nvml").exists()
 
     def test_a_snapshot_that_comes_after_the_end_is_not_left_behind(

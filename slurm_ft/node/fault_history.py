@@ -1,0 +1,53 @@
+"""The Xids 13 and 31 that earlier jobs of this node met, in the run directory: forgotten at a reboot, as it should be.
+
+`faults`: one line each: unix time, job id, user id, code, PCI address, place (or `-`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from slurm_ft.classify.repeats import PastFault
+
+TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME = "faults"
+MAX_LINES = 1000
+MAX_AGE_S = 7 * 86400.0
+
+
+def read(directory: Path, now: float, own: int) -> tuple[PastFault, ...]:
+    """What other jobs than `own` met lately. Never raises: what cannot be read is none."""
+    try:
+        lines = (directory / NAME).read_text(encoding="ascii").splitlines()[-MAX_LINES:]
+    except (OSError, ValueError):
+        return ()
+    faults = (_parse(line, now) for line in lines)
+    return tuple(fault for fault in faults if fault is not None and fault.raw_id != own)
+
+
+def _parse(line: str, now: float) -> PastFault | None:
+    try:
+        at, raw_id, user, code, pci, place = line.split(" ")
+        recent = 0 <= now - float(at) <= MAX_AGE_S
+        return PastFault(int(raw_id), int(user), int(code), pci, place.replace("-", "")) if recent else None
+    except ValueError:
+        return None
+
+
+def add(directory: Path, now: float, faults: Iterable[PastFault]) -> None:
+    """Remember `faults`. Raises OSError."""
+    path = directory / NAME
+    rows = [f"{now:.0f} {one.raw_id} {one.user} {one.code} {one.pci} {one.place or '-'}\n" for one in faults]
+    if not rows:
+        return
+    with path.open("a", encoding="ascii") as file:
+        file.write("".join(rows))
+    lines = path.read_text(encoding="ascii").splitlines(keepends=True)
+    if len(lines) > 2 * MAX_LINES:
+        new = path.with_suffix(".new")
+        new.write_text("".join(lines[-MAX_LINES:]), encoding="ascii")
+        os.replace(new, path)  # noqa: PTH105 - the plain call; other epilogs may append at the same time
