@@ -70,7 +70,7 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
     if before is None:
         return None
     # While COMPLETING, a job that Slurm has requeued has no end time. Its restart count is then the next attempt's; the
-    # one in the environment may be either (measured on 22.05: node failure, scontrol requeue).
+    # one in the environment may be either (measured on 22.05, 24.11 and 26.05: node failure, scontrol requeue).
     requeued = before.ended is None
     key = replace(key, attempt=before.restarts - requeued)
     silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)

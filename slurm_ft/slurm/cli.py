@@ -18,11 +18,12 @@ from pathlib import Path
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.slurm.fields import JOB_FIELDS, NODE_FIELDS, exit_status
+from slurm_ft.slurm.fields import JOB_FIELDS, NODE_FIELDS, end_time, exit_status
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
 NULL = "(null)"
-# What Slurm's commands say when the controller does not answer (measured on 22.05, with slurmctld stopped or hung).
+# What Slurm's commands say when the controller does not answer (measured on 22.05, 24.11
+# and 26.05, with slurmctld stopped or hung).
 BUSY = (
     "Unable to contact slurm controller",
     "Socket timed out on send/recv operation",
@@ -190,7 +191,7 @@ def _job(row: Sequence[str]) -> JobRecord:
         exit_signal=signal,
         submitted=_time(submitted),
         started=_time(started),
-        ended=_time(ended),
+        ended=end_time(ended, time.time()),
         stdout=stdout,
         comment=_free_text(comment),
         admin_comment=_free_text(admin_comment),

@@ -38,6 +38,14 @@ def test_so_is_a_signal(text: str) -> None:
     assert fields.exit_status(text) == (0, 9)
 
 
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [("1000", 1000.0), ("1001", 1001.0), ("1060", None), ("32536000", None), ("NONE", None), ("N/A", None), ("", None)],
+)
+def test_an_end_to_come_is_none(text: str, ended: float | None) -> None:
+    assert fields.end_time(text, now=1000.0) == ended
+
+
 def test_a_reason_without_its_details() -> None:
     names = [fields.reason_name(text) for _, text in fields.SIGNAL_REASON.since]
     assert names == ["JobLaunchFailure", "RaisedSignal"]
