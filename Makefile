@@ -1,4 +1,4 @@
-# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs everything that CI runs.
+# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs what CI runs.
 # Both set everything up by themselves. `make help` lists the rest.
 
 VENV ?= $(shell tools/venv_path.sh)
@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm bench fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-matrix bench fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -25,7 +25,7 @@ demo: setup ## a training loses its GPU and finishes on another node
 demo-refusal: setup ## the same training with a bug of its own: not retried
 	@$(SUDO) $(BIN)/slurm-ft demo --refusal
 
-test: lint type unit test-slurm ## everything that CI runs
+test: lint type unit test-slurm ## everything that CI runs, with the Slurm of this machine
 
 lint: setup
 	$(BIN)/ruff check .
@@ -41,6 +41,9 @@ unit: setup ## the tests that need no cluster
 
 test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
+
+test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1 GB in /var/cache)
+	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)
 
 bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/failover.py

@@ -94,7 +94,7 @@ class ExitStatus:
 
     @property
     def success(self) -> bool:
-        """True for `0:0`. A node failure looks the same on Slurm 22.05 (measured)."""
+        """True for `0:0`. A node failure looks the same on Slurm 22.05 (fields.NODE_FAILURE_EXIT)."""
         return self.code == 0 and self.signal == 0
 
     def __str__(self) -> str:

@@ -1,13 +1,15 @@
 #!/bin/sh
 # Installs what the demo and the tests need: Slurm and munge with apt, this package and its extras into a virtual
-# environment. Safe to run again. Usage: tools/setup.sh VENV
+# environment. Safe to run again. Usage: tools/setup.sh VENV [EXTRAS]
 set -eu
-venv=$1
+venv=$1 extras=${2:-torch,dev}
 cd "$(dirname "$0")/.."
 
-packages="slurmctld slurmd slurm-client munge shellcheck gcc libc6-dev" # gcc: the tests build a stand-in for NVML
+packages="slurmctld slurmd slurm-client munge gcc libc6-dev" # gcc: the tests build a stand-in for NVML
+commands="slurmctld slurmd scontrol munged gcc"
+case $extras in *dev*) packages="$packages shellcheck" commands="$commands shellcheck" ;; esac
 missing=
-for command in slurmctld slurmd scontrol munged shellcheck gcc; do
+for command in $commands; do
     [ -x "/usr/sbin/$command" ] || [ -x "/usr/bin/$command" ] || missing=$packages
 done
 
@@ -35,7 +37,7 @@ if [ ! -x "$venv/bin/pip" ]; then
     echo "setup: creating $venv with $python"
     "$python" -m venv "$venv"
 fi
-echo "setup: installing slurm_ft and its extras into $venv (PyTorch takes a while the first time)"
+echo "setup: installing slurm_ft and its extras ($extras) into $venv; the first time takes a while"
 "$venv/bin/python" -m pip install --quiet --constraint constraints.txt hatchling
-"$venv/bin/python" -m pip install --quiet --no-build-isolation --constraint constraints.txt '.[torch,dev]'
+"$venv/bin/python" -m pip install --quiet --no-build-isolation --constraint constraints.txt ".[$extras]"
 "$venv/bin/python" -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .

@@ -16,7 +16,7 @@ from slurm_ft.errors import SlurmCommandError
 from slurm_ft.lab import directory, processes, record
 from slurm_ft.lab.client import LabClient
 from slurm_ft.lab.errors import LabError, LabTimeoutError, PortTakenError
-from slurm_ft.lab.installation import Installation, find_installation
+from slurm_ft.lab.installation import Installation, dotted, find_installation
 from slurm_ft.lab.ports import free_ports
 from slurm_ft.lab.spec import LabSpec, Layout
 
@@ -142,7 +142,7 @@ class Lab(LabClient):
 
     def _start_daemons(self) -> None:
         directory.populate(self.spec, self.layout, self.slurm, self._user, self._slurm_user)
-        self._say(f"Starting Slurm {_dotted(self.slurm.version)} with {self.spec.nodes} nodes in {self.base}")
+        self._say(f"Starting Slurm {dotted(self.slurm.version)} with {self.spec.nodes} nodes in {self.base}")
         self.layout.munge_socket.unlink(missing_ok=True)
         self._start_daemon("munged", self._munged_command())
         self._await(self.layout.munge_socket.exists, "munged to listen")
@@ -264,8 +264,3 @@ def _account(name: str) -> pwd.struct_passwd:
         raise LabError(
             f"there is no account {name!r} on this machine", "Name an existing one in the LabSpec."
         ) from error
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    major, minor, patch = version
-    return f"{major}.{minor:02d}.{patch}"

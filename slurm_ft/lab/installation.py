@@ -57,6 +57,12 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.groups(default="0"))
 
 
+def dotted(version: tuple[int, ...]) -> str:
+    """(22, 5, 8) -> `22.05.8`, as Slurm writes it."""
+    major, minor, patch = version
+    return f"{major}.{minor:02d}.{patch}"
+
+
 def _find(program: str, directories: Iterable[Path]) -> Path:
     unique = tuple(dict.fromkeys(directories))
     for directory in unique:

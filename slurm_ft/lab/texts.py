@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import yaml
 
 from slurm_ft.lab.spec import HOOKS, LabSpec, Layout
+from slurm_ft.slurm import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-CGROUP_PLUGIN_DISABLED_SINCE = (23, 11)
 
 
 def slurm_conf_text(spec: LabSpec, layout: Layout) -> str:
@@ -36,7 +35,7 @@ def gres_conf_text(spec: LabSpec, layout: Layout) -> str:
 
 def cgroup_conf_text(version: tuple[int, ...]) -> str | None:
     """cgroup.conf, or None for a Slurm that would not know the value. Containers seldom may write cgroups."""
-    return "CgroupPlugin=disabled\n" if version >= CGROUP_PLUGIN_DISABLED_SINCE else None
+    return "CgroupPlugin=disabled\n" if fields.CGROUP_PLUGIN_DISABLED.on(version) else None
 
 
 def slurm_ft_config_text(spec: LabSpec, layout: Layout, slurm_bin: Path) -> str:

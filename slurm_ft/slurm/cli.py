@@ -3,7 +3,7 @@
 `scontrol --json` does not exist on 22.05 and JSON shapes drift between releases, so we name each field and end it
 with a random word made for that call: no field, whatever its user put into it, can hold that word, and newlines do no
 harm.
-A field without a width comes untruncated (measured on 22.05: 9,000 characters).
+A field without a width comes untruncated (measured on 22.05, 24.11 and 26.05: 9,000 characters).
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ from pathlib import Path
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
+from slurm_ft.slurm.fields import JOB_FIELDS, NODE_FIELDS, end_time, exit_status
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
-JOB_FIELDS = (
-    "JobID", "JobArrayID", "Name", "UserName", "Partition", "State", "Reason", "NodeList", "RestartCnt", "Requeue",
-    "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
-)  # fmt: skip
-# StateLong would show a drained node as `drained` whether it is down or not (measured on 22.05).
-NODE_FIELDS = ("NodeList", "StateComplete", "Reason", "Comment")
 NULL = "(null)"
-# What Slurm's commands say when the controller does not answer (measured on 22.05, with slurmctld stopped or hung).
+# What Slurm's commands say when the controller does not answer (measured on 22.05, 24.11
+# and 26.05, with slurmctld stopped or hung).
 BUSY = (
     "Unable to contact slurm controller",
     "Socket timed out on send/recv operation",
@@ -178,7 +174,7 @@ def _decode(output: bytes) -> str:
 def _job(row: Sequence[str]) -> JobRecord:
     (raw_id, address, name, user, partition, state, reason, nodes, restarts, requeue,
      batch, exit_code, submitted, started, ended, stdout, comment, admin_comment) = row  # fmt: skip
-    code, signal = _wait_status(exit_code)
+    code, signal = exit_status(exit_code)
     return JobRecord(
         raw_id=int(raw_id),
         address=address,
@@ -195,7 +191,7 @@ def _job(row: Sequence[str]) -> JobRecord:
         exit_signal=signal,
         submitted=_time(submitted),
         started=_time(started),
-        ended=_time(ended),
+        ended=end_time(ended, time.time()),
         stdout=stdout,
         comment=_free_text(comment),
         admin_comment=_free_text(admin_comment),
@@ -206,14 +202,6 @@ def _node(row: Sequence[str]) -> NodeRecord:
     name, states, reason, comment = row
     flags = frozenset(states.lower().rstrip("*~#!%$@^-").split("+"))
     return NodeRecord(name, flags, _text(reason), _free_text(comment))
-
-
-def _wait_status(text: str) -> tuple[int, int]:
-    """The raw status of wait(2), or `code:signal`, whichever the release prints."""
-    if ":" in text:
-        code, _, signal = text.partition(":")
-        return int(code), int(signal)
-    return (int(text) >> 8) & 0xFF, int(text) & 0x7F
 
 
 def _text(value: str) -> str:

@@ -1,7 +1,7 @@
 """The variables that Slurm gives its hooks, in one table, and what they say.
 
 Measured on 22.05: EpilogSlurmctld has SLURM_JOB_COMMENT live, the node hooks have a copy from the launch; SLURM_CONF is
-set for the node hooks only; none of them has a PATH.
+set for the node hooks only; none of them has a PATH. What differs between the releases is in fields.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"
 NODE_NAME = "SLURMD_NODENAME"
 GPUS = "SLURM_JOB_GPUS"  # GRES indices, not NVML's
-START_TIME = "SLURM_JOB_START_TIME"  # 26.05 and newer
+START_TIME = "SLURM_JOB_START_TIME"  # where fields.HOOK_TIMES says so
 END_TIME = "SLURM_JOB_END_TIME"
 
 

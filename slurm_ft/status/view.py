@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from slurm_ft.config import Config
 from slurm_ft.failover import claim, comment_tag, ledger, node_record
 from slurm_ft.model import Domain, JobState, Ledger, NodeVerdict
+from slurm_ft.slurm.fields import reason_name
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
 
 _FINAL = {
@@ -22,7 +23,7 @@ _FINAL = {
     "DEADLINE": JobState.TIMEOUT,
 }
 _FAILED = ("FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
-# Slurm's reason while a job that failed is COMPLETING (measured on 22.05). A cancelled one has none.
+# Slurm's reason while a job that failed is COMPLETING. A cancelled one has none, or one from its start (`Prolog`).
 _FAILING = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal", "NodeDown", "OutOfMemory")
 
 
@@ -106,7 +107,7 @@ def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
 def _completing_state(job: JobRecord, failovers: Failovers) -> JobState:
     if job.ended is None and _failing_over(job, failovers):  # requeued already
         return JobState.FAILOVER_IN_PROGRESS
-    if job.reason in _FAILING:
+    if reason_name(job.reason) in _FAILING:
         return JobState.FAILOVER_IN_PROGRESS if failovers.opted_in else JobState.FAILED
     if job.reason == "TimeLimit":
         return JobState.TIMEOUT

@@ -9,6 +9,7 @@ import pytest
 
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.lab import Lab, LabSpec
+from slurm_ft.lab.installation import dotted, find_installation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.slurm)
+
+
+def pytest_report_header() -> str:
+    """Which Slurm this is: tools/test_matrix.sh reads it."""
+    try:
+        return f"slurm: {dotted(find_installation().version)}"
+    except SlurmFtError as error:
+        return f"no Slurm: {error.what}"
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from typing import TYPE_CHECKING, Any
 
 from slurm_ft import config, journal
@@ -61,6 +62,11 @@ def settings(lab: Lab) -> config.Config:
 def decisions(lab: Lab, job: int) -> list[dict[str, Any]]:
     entries = journal.entries(settings(lab).state_dir)
     return [entry for entry in entries if entry["raw_id"] == job and entry["what"] == "decided"]
+
+
+def cancel_all(lab: Lab) -> None:
+    """All jobs of the lab's user, by uid: not every release knows `nobody` by name (fields.KNOWS_NOBODY)."""
+    lab.run("scancel", f"--user={pwd.getpwnam(lab.spec.user).pw_uid}")
 
 
 def lose_gpu(lab: Lab, job: int, restart: int, code: int = 1) -> str:

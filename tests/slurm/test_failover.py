@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, lose_gpu, running, settings, status, submit
+from steps import ENDED, FELL_OFF, OPTED_IN, cancel_all, decisions, end, lose_gpu, running, settings, status, submit
 
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.model import JobState
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def healthy(lab: Lab) -> Iterator[None]:
     """Every test begins with idle nodes and leaves no job behind."""
     yield
-    lab.run("scancel", f"--user={lab.spec.user}")
+    cancel_all(lab)
     # A cancelled job's epilog may still drain its node: only when all have ended is the last word spoken.
     lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
     for node in lab.nodes:

@@ -31,7 +31,7 @@ class Stage:
         self.trace = directory / "trace"
         self.trace.mkdir()
         self.fake("slurm-ft")
-        self.fake("squeue", "echo 0 2026-11-29T15:40:01")
+        self.fake("squeue", "echo 0 1795966510")
         self.config = directory / "slurm_ft.yaml"
         self.config.write_text(f"slurm_bin: {directory}\n")
 
@@ -265,13 +265,14 @@ class TestSlurmctldEpilog:
     @pytest.mark.parametrize(
         "answer",
         [
-            "echo 1 2026",
+            "echo 1 1795966510",
             "echo 0 NONE",
+            "echo 0 99999999999",
             "echo 0",
             "echo",
             ":",
             "exit 1",
-            "echo 0 2026; exit 1",
+            "echo 0 1795966510; exit 1",
             "echo $(touch x)",
             "kill $$",
         ],

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.slurm.cli import JOB_FIELDS, NODE_FIELDS, CommandLine
+from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.fields import JOB_FIELDS, NODE_FIELDS
 from slurm_ft.slurm.protocol import JobUpdate
 
 # As squeue -O of 22.05 prints them: nothing and `(null)` both mean that there is none.

@@ -51,6 +51,8 @@ def view(job_record: JobRecord) -> Callable[..., JobView]:
         ({"state": "COMPLETING", "comment": ""}, JobState.FAILED),
         ({"state": "COMPLETING", "reason": "", "ended": None, **FAILED_OVER}, JobState.FAILOVER_IN_PROGRESS),
         ({"state": "COMPLETING", "reason": "", "exit_code": 0, **FAILED_OVER}, JobState.COMPLETED),
+        ({"state": "COMPLETING", "reason": "RaisedSignal:9(Killed)"}, JobState.FAILOVER_IN_PROGRESS),
+        ({"state": "COMPLETING", "reason": "Prolog", "exit_code": 0, "exit_signal": 15}, JobState.CANCELLED),
         ({"state": "COMPLETING", "reason": "TimeLimit"}, JobState.TIMEOUT),
         ({"state": "COMPLETING", "reason": "", "exit_code": 0}, JobState.COMPLETED),
         ({"state": "COMPLETING", "reason": "", "exit_signal": 15}, JobState.CANCELLED),

@@ -1,0 +1,109 @@
+"""What we ask Slurm's commands for, and where its releases answer differently: every difference we know of is here.
+
+The program never asks for a version. It reads each spelling that a release uses (`exit_status`, `reason_name`), and
+does without what only some have. The table says which release does what; tests/slurm/test_releases.py holds it
+against the Slurm that it runs on, and docs/slurm_versions.md tells how each row was measured and who depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+# The names that `squeue -O` and `sinfo -O` know; the same on every release.
+JOB_FIELDS = (
+    "JobID", "JobArrayID", "Name", "UserName", "Partition", "State", "Reason", "NodeList", "RestartCnt", "Requeue",
+    "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
+)  # fmt: skip
+# StateLong would show a drained node as `drained` whether it is down or not (measured on 22.05).
+NODE_FIELDS = ("NodeList", "StateComplete", "Reason", "Comment")
+
+Version = tuple[int, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Generic[T]):
+    """One row: what differs, and what each release does from that release on, oldest first."""
+
+    what: str
+    since: tuple[tuple[Version, T], ...]
+
+    def on(self, version: Version) -> T:
+        """What this version does; one older than the table is taken for its oldest."""
+        value = self.since[0][1]
+        for release, newer in self.since:
+            if version[:2] >= release:
+                value = newer
+        return value
+
+
+# Seconds by which a login node may lag behind the controller. The shortest time limit is 60.
+CLOCKS_APART = 30
+
+OLD, TRIXIE, SID = (22, 5), (24, 11), (26, 5)  # the releases that are measured
+
+EXIT_CODE = Difference(
+    "`squeue -O exit_code` of a job that ended with exit code 3",
+    ((OLD, "768"), (TRIXIE, "3:0")),
+)
+SIGNAL_REASON = Difference(
+    "Reason of a job whose batch script was killed with SIGKILL",
+    ((OLD, "JobLaunchFailure"), (TRIXIE, "RaisedSignal:9(Killed)")),
+)
+STDOUT = Difference(
+    "`squeue -O STDOUT` of job 7 with the default output in /home/a",
+    ((OLD, "/home/a/slurm-7.out"), (TRIXIE, "/home/a/slurm-%j.out"), (SID, "slurm-%j.out")),
+)
+NODE_FAILURE_EXIT = Difference(
+    "SLURM_JOB_EXIT_CODE2 in EpilogSlurmctld when the job's node went down",
+    ((OLD, "0:0"), (TRIXIE, "0:1")),
+)
+HOOK_TIMES = Difference(
+    "SLURM_JOB_START_TIME and SLURM_JOB_END_TIME in the hooks",
+    ((OLD, False), (TRIXIE, True)),
+)
+ATTEMPT_ID = Difference(
+    "SLURM_JOB_SLUID in the hooks",
+    ((OLD, False), (SID, True)),
+)
+NODE_HOOK_NODELIST = Difference(
+    "SLURM_JOB_NODELIST in the node hooks (SLURM_NODELIST is in all)",
+    ((OLD, False), (TRIXIE, True)),
+)
+RESUME_KEEPS_REASON = Difference(
+    "a node that is resumed keeps its Reason until its next job",
+    ((OLD, False), (TRIXIE, True), (SID, False)),
+)
+KNOWS_NOBODY = Difference(
+    "squeue and scancel find the jobs of the account `nobody` by its name",
+    ((OLD, True), (SID, False)),
+)
+CGROUP_PLUGIN_DISABLED = Difference(
+    "cgroup.conf knows CgroupPlugin=disabled, and slurmd needs it where cgroups cannot be written",
+    ((OLD, False), ((23, 11), True)),
+)
+
+
+def exit_status(text: str) -> tuple[int, int]:
+    """Exit code and signal out of the field `exit_code`, however the release writes it (EXIT_CODE)."""
+    if ":" in text:
+        code, _, signal = text.partition(":")
+        return int(code), int(signal)
+    return (int(text) >> 8) & 0xFF, int(text) & 0x7F
+
+
+def end_time(text: str, now: float) -> float | None:
+    """When the job ended; None if it has not.
+
+    `EndTime` of a job that runs, or that was requeued and is COMPLETING, is an end to come: its start or the present
+    moment plus its time limit, or `NONE` where that is without bound (measured on 22.05, 24.11 and 26.05).
+    """
+    if not text.isdigit() or float(text) > now + CLOCKS_APART:
+        return None
+    return float(text)
+
+
+def reason_name(reason: str) -> str:
+    """A job's Reason without its details: `RaisedSignal:9(Killed)` -> `RaisedSignal` (SIGNAL_REASON)."""
+    return reason.partition(":")[0]
