@@ -181,6 +181,9 @@ class Ledger:
         return sum(attempt.counted for attempt in self.attempts)
 
 
+IMAGE_PULL = "image_pull"  # the one cause of an application's end that is reported to the controller
+
+
 class JobState(str, Enum):
     """What the user sees. The names are those of the user's documents."""
 

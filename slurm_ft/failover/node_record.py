@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from slurm_ft.model import Domain, NodeVerdict
+from slurm_ft.model import IMAGE_PULL, Domain, NodeVerdict
 
 PREFIX = "slurm_ft: "
 SEPARATOR = " || "
@@ -58,10 +58,17 @@ def _same_fault(one: str, other: str) -> bool:
 
 
 def remove(text: str, raw_id: int) -> str:
-    """A node's Comment without our records of one job; those of other jobs on a shared node stay."""
+    """A node's Comment without the records of one job that were for the controller alone.
+
+    Those of other jobs on a shared node stay, and that of an image that could not be loaded, which the status shows.
+    """
     foreign, records = _split(text)
     matches = ((part, _RECORD.fullmatch(part)) for part in records)
-    return _join(foreign, [part for part, match in matches if match is None or int(match["job"]) != raw_id])
+    return _join(foreign, [part for part, match in matches if match is None or not _is_read(match, raw_id)])
+
+
+def _is_read(match: re.Match[str], raw_id: int) -> bool:
+    return int(match["job"]) == raw_id and match["cause"] != IMAGE_PULL
 
 
 def _split(text: str) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slurm_ft.model import Action, Decision, Domain, JobEnd, JobState, Ledger, NodeVerdict
+from slurm_ft.model import IMAGE_PULL, Action, Decision, Domain, JobEnd, JobState, Ledger, NodeVerdict
 
 NODE_DOWN = "node_down"
 CLOCK_SLACK = 3600.0  # seconds. Job ids are reused: an older verdict is on another job. Nodes' clocks may differ
@@ -31,6 +31,7 @@ class Case:
     blamed: tuple[str, ...]  # the nodes to exclude
     cause: str
     text: str
+    image: NodeVerdict | None = None  # the container image could not be loaded
 
     def decision(self, action: Action, state: JobState, rule: str, reason: str, *, counted: bool = False) -> Decision:
         """A decision on this case; nodes are excluded only when the attempt counts."""
@@ -38,7 +39,7 @@ class Case:
         return Decision(
             action=action,
             state=state,
-            domain=Domain.HARDWARE if hardware else Domain.UNKNOWN,
+            domain=Domain.HARDWARE if hardware else Domain.APPLICATION if self.image else Domain.UNKNOWN,
             cause=self.cause,
             count=self.count + counted,
             limit=self.end.limit,
@@ -69,20 +70,23 @@ def spent(ledger: Ledger | None, *others: int) -> int:
 
 
 def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:
-    faults = tuple(sorted((v for v in verdicts if _is_of(v, end)), key=lambda v: v.at))
+    own = tuple(sorted((verdict for verdict in verdicts if _is_of(verdict, end)), key=lambda verdict: verdict.at))
+    faults = tuple(verdict for verdict in own if verdict.domain is Domain.HARDWARE)
     if faults:
         root = faults[0]  # the earliest is the root, later ones are its cascades
         return Case(end, count, faults, (root.node,), root.cause, root.text)
     if end.down_nodes:
         return Case(end, count, (), end.down_nodes, NODE_DOWN, f"Slurm declared {','.join(end.down_nodes)} down")
+    image = next((verdict for verdict in own if verdict.cause == IMAGE_PULL), None)
+    if image:
+        return Case(end, count, (), (), IMAGE_PULL, image.text, image)
     return Case(end, count, (), (), f"exit{end.exit}", "")
 
 
 def _is_of(verdict: NodeVerdict, end: JobEnd) -> bool:
-    hardware = verdict.domain is Domain.HARDWARE
     same_attempt = (verdict.raw_id, verdict.attempt) == (end.key.raw_id, end.key.attempt)
     current = end.started is None or verdict.at > end.started - CLOCK_SLACK
-    return hardware and same_attempt and current and verdict.node in end.node_names
+    return same_attempt and current and verdict.node in end.node_names
 
 
 def _not_opted_in(case: Case) -> Decision | None:
@@ -118,6 +122,13 @@ def _ended_by_slurm(case: Case) -> Decision | None:
     if state is None:
         return None
     return case.decision(Action.NONE, state, "ended_by_slurm", f"ended by Slurm: {case.end.reason}")
+
+
+def _image_not_loaded(case: Case) -> Decision | None:
+    if case.image is None:
+        return None
+    reason = f"the container image could not be loaded on {case.image.node}"
+    return case.decision(Action.NONE, JobState.IMAGE_PULL_BACKOFF, "image_not_loaded", reason)
 
 
 def _no_hardware(case: Case) -> Decision | None:
@@ -171,6 +182,7 @@ RULES: tuple[Callable[[Case], Decision | None], ...] = (
     _requeued_by_slurm,
     _ended_well,
     _ended_by_slurm,
+    _image_not_loaded,
     _no_hardware,
     _all_nodes_blame_themselves,
     _not_requeueable,

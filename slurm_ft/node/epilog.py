@@ -12,7 +12,7 @@ from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions
 from slurm_ft.log import open_log
-from slurm_ft.model import Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
+from slurm_ft.model import IMAGE_PULL, Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file, fault_history
 from slurm_ft.node.observe import observe
 from slurm_ft.override_file import load_overrides
@@ -32,7 +32,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     overrides, history = load_overrides(config.verdict_overrides), _history(environ, key, evidence)
     verdict = classify(evidence, environment.exit_status(environ), overrides, history)
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
-    if verdict.domain is not Domain.HARDWARE and verdict.node_action is NodeAction.NONE:
+    if not _concerns_the_controller(verdict):
         return 0
     action = verdict.node_action if config.mode is Mode.ACT else NodeAction.NONE
     try:
@@ -42,6 +42,12 @@ def run(environ: Mapping[str, str], config: Config) -> int:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
         return DRAIN_FAILED if action is NodeAction.DRAIN else 0
     return 0
+
+
+def _concerns_the_controller(verdict: Verdict) -> bool:
+    """Other ends are the program's own: were they reported, each bug of a large job would call Slurm from each node."""
+    hardware = verdict.domain is Domain.HARDWARE or verdict.node_action is NodeAction.DRAIN
+    return hardware or verdict.cause == IMAGE_PULL
 
 
 def _history(environ: Mapping[str, str], key: JobKey, evidence: Sequence[Evidence]) -> tuple[PastFault, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from slurm_ft.config import Config
 from slurm_ft.failover import claim, comment_tag, ledger, node_record
-from slurm_ft.model import Domain, JobState, Ledger, NodeVerdict
+from slurm_ft.model import IMAGE_PULL, Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.fields import reason_name
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
 
@@ -53,9 +53,17 @@ def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config
     """The view of each job, in the given order."""
     faults: dict[tuple[int, int], list[NodeVerdict]] = {}
     for node in nodes:
-        for fault in node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ():
+        for fault in _reported(node):
             faults.setdefault((fault.raw_id, fault.attempt), []).append(fault)
     return [_view(job, faults.get((job.raw_id, job.restarts), ()), config) for job in jobs]
+
+
+def _reported(node: NodeRecord) -> tuple[NodeVerdict, ...]:
+    """What a node says of ended attempts: hardware faults in a Reason of ours, unloadable images in its Comment."""
+    in_reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
+    faults = (verdict for verdict in in_reason if verdict.domain is Domain.HARDWARE)
+    images = (verdict for verdict in node_record.read(node.comment, node.name) if verdict.cause == IMAGE_PULL)
+    return (*faults, *images)
 
 
 def _view(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) -> JobView:
@@ -98,6 +106,8 @@ def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
         return JobState.FAILED
     if not failovers.faults:
         return JobState.INTERNAL_ERROR
+    if failovers.faults[0].cause == IMAGE_PULL:
+        return JobState.IMAGE_PULL_BACKOFF
     if not (job.requeue and job.batch):
         return JobState.FAILED
     spent = failovers.count >= failovers.limit

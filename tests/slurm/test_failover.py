@@ -248,6 +248,22 @@ def test_a_users_error_after_a_requeue_is_not_excused_by_a_fault_from_before_it(
     assert lab.node(node) == ("idle", "", "")
 
 
+IMAGE = """#!/bin/sh
+echo 'slurmstepd: error: pyxis: failed to import docker image'
+echo "slurmstepd: error: pyxis: couldn't start container"
+exit 1
+"""
+
+
+def test_an_image_that_cannot_be_loaded_is_told_apart_and_not_retried(lab: Lab) -> None:
+    job = lab.sbatch(IMAGE, *OPTED_IN)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"]) == ("FAILED", "0")
+    assert status(lab, job).state is JobState.IMAGE_PULL_BACKOFF
+    assert [entry["rule"] for entry in decisions(lab, job)] == ["image_not_loaded"]
+    assert lab.node(done["nodelist"])[0] == "idle"
+
+
 def test_an_array_task_fails_over_alone(lab: Lab) -> None:
     array = submit(lab, *OPTED_IN[:3], "--array=7-8", "--output=/dev/null", "--exclude=n3")
     slurm = CommandLine.of(settings(lab))

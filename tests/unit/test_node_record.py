@@ -30,6 +30,11 @@ def test_a_verdict_behind_foreign_text_is_read_and_taken_out_again(fault: NodeVe
     assert node_record.remove(node_record.remove(comment, 12), 13) == "rack 7, see ticket"
 
 
+def test_a_record_that_the_status_shows_is_not_taken_out(fault: NodeVerdict) -> None:
+    image = replace(fault, domain=Domain.APPLICATION, cause="image_pull")
+    assert node_record.read(node_record.remove(node_record.add("", image), 12), "n1") == (image,)
+
+
 @pytest.mark.parametrize("reason", ["", "bad fan", "slurm_ft", "NHC: slurm_ft: x"])
 def test_a_foreign_reason_is_not_ours(reason: str) -> None:
     assert not node_record.is_ours(reason)

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_ft.failover.policy import decide, spent
-from slurm_ft.model import Action, Decision, Domain, ExitStatus, JobEnd, JobKey, JobState, Ledger, NodeVerdict
+from slurm_ft.model import (
+    IMAGE_PULL,
+    Action,
+    Decision,
+    Domain,
+    ExitStatus,
+    JobEnd,
+    JobKey,
+    JobState,
+    Ledger,
+    NodeVerdict,
+)
 
 
 def test_hardware_fault_is_requeued_without_the_bad_node(job_end: JobEnd, fault: NodeVerdict) -> None:
@@ -54,6 +65,14 @@ def test_the_earliest_of_several_faults_is_the_root(job_end: JobEnd, fault: Node
 def test_when_every_node_blames_itself_none_is_blamed(job_end: JobEnd, fault: NodeVerdict) -> None:
     decision = decide(job_end, [fault, replace(fault, node="n2")], 0)
     assert (decision.action, decision.rule, decision.exclude) == (Action.NONE, "all_nodes_blamed", ())
+
+
+def test_an_image_that_could_not_be_loaded_has_a_state_of_its_own(job_end: JobEnd, fault: NodeVerdict) -> None:
+    image = replace(fault, domain=Domain.APPLICATION, cause=IMAGE_PULL, text="pyxis: failed to import docker image")
+    decision = decide(job_end, [image], 0)
+    assert (decision.action, decision.state) == (Action.NONE, JobState.IMAGE_PULL_BACKOFF)
+    assert (decision.domain, decision.cause, decision.exclude) == (Domain.APPLICATION, IMAGE_PULL, ())
+    assert decide(job_end, [image, fault], 0).action is Action.REQUEUE
 
 
 def test_the_only_node_of_a_job_may_blame_itself(job_end: JobEnd, fault: NodeVerdict) -> None:
