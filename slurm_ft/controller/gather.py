@@ -69,9 +69,10 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
     before = slurm.job(key.address)
     if before is None:
         return None
-    # While COMPLETING, a job that Slurm has requeued has no end time. Its restart count is then the next attempt's; the
-    # one in the environment may be either (measured on 22.05, 24.11 and 26.05: node failure, scontrol requeue).
-    requeued = before.ended is None
+    # Has Slurm requeued it already? After a node failure the environment has the ended attempt's restart count, Slurm
+    # has the next one's. After `scontrol requeue` and a preemption both have the next one's, and the COMPLETING job has
+    # no end time, or one to come, which reads as none (measured on 22.05, 24.11 and 26.05).
+    requeued = before.ended is None or before.restarts > key.attempt
     key = replace(key, attempt=before.restarts - requeued)
     silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)
     job = slurm.job(key.address) or before

@@ -224,6 +224,30 @@ def test_a_node_that_goes_down_is_excluded_and_counted_once(lab: Lab) -> None:
     assert (tag.count, tag.cause) == (1, "node_down")
 
 
+def test_a_running_job_on_a_bad_node_that_an_admin_requeues_is_excluded_and_counted_once(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = running(lab, job, 0)
+    lab.inject_xid(bad, 0, 79, FELL_OFF)
+    lab.run("scontrol", "requeue", str(job))
+    assert running(lab, job, 1) != bad
+    end(lab, job, 1, 0)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["exc_nodes"]) == ("COMPLETED", bad)
+    assert "n=1/3" in done["comment"]
+
+
+def test_a_users_error_after_a_requeue_is_not_excused_by_a_fault_from_before_it(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    node = running(lab, job, 0)
+    lab.inject_xid(node, 0, 94, "Contained: SM (0x1). RST: No, D-RST: No")  # hardware, and leaves the node in service
+    lab.run("scontrol", "requeue", str(job))
+    assert running(lab, job, 1) != node
+    end(lab, job, 1, 1)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"], status(lab, job).state) == ("FAILED", "1", JobState.INTERNAL_ERROR)
+    assert lab.node(node) == ("idle", "", "")
+
+
 def test_an_array_task_fails_over_alone(lab: Lab) -> None:
     array = submit(lab, *OPTED_IN[:3], "--array=7-8", "--output=/dev/null", "--exclude=n3")
     slurm = CommandLine.of(settings(lab))

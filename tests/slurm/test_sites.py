@@ -114,6 +114,18 @@ def test_a_job_that_returns_to_a_surviving_node_is_judged_there_again() -> None:
         assert [entry["exclude"] for entry in decisions(lab, job)] == [[second], [first]]
 
 
+def test_a_fault_right_after_a_restart_of_the_controller_is_found() -> None:
+    """Until a node has registered again, its Epilog is told nothing of the job's GPUs."""
+    with Lab(LabSpec(nodes=2)) as lab:
+        job = submit(lab, *OPTED_IN)
+        running(lab, job, 0)
+        lab.stop_controller()
+        lab.start_controller()
+        bad = lose_gpu(lab, job, 0)
+        assert running(lab, job, 1) != bad
+        assert lab.wait_node(bad, "drained")[1].startswith("slurm_ft: hardware xid79")
+
+
 def test_two_labs_do_not_see_each_others_faults() -> None:
     with Lab(LabSpec(nodes=1)) as one, Lab(LabSpec(nodes=1)) as other:
         job = submit(one, *OPTED_IN)

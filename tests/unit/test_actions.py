@@ -116,11 +116,18 @@ class TestApply:
         assert done.steps == ()
         assert state in done.failed[0]
 
-    @pytest.mark.parametrize("state", ["COMPLETING", "RUNNING"])
-    def test_an_attempt_that_somebody_else_started_is_not_killed(
+    @pytest.mark.parametrize("state", ["COMPLETING", "PENDING"])
+    def test_a_job_that_somebody_else_requeued_meanwhile_is_excluded_and_counted_all_the_same(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger, state: str
     ) -> None:
         slurm.set_job("12", state=state, restarts=1)
+        actions.apply(slurm, KEY, requeue, history)
+        assert [call[0] for call in slurm.changes] == ["update_job"]
+
+    def test_an_attempt_that_somebody_else_started_is_not_killed(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        slurm.set_job("12", state="RUNNING", restarts=1)
         assert "restarts 1" in actions.apply(slurm, KEY, requeue, history).failed[0]
         assert slurm.changes == []
 

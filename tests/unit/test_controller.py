@@ -167,17 +167,33 @@ class TestEpilog:
     def test_a_node_failure_that_slurm_requeued_is_recorded_and_not_requeued_again(
         self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
     ) -> None:
-        slurm.set_job("12", restarts=1)
+        slurm.set_job("12", restarts=1, ended=None)
         slurm.set_node("n1", state="down", reason="Not responding")
         epilog.run({**ENVIRON, "SLURM_JOB_EXIT_CODE2": "0:0"}, config)
         assert asked(slurm) == ["update_job"]
         assert len(detached) == 1
         assert slurm.excluded["12"] == "n1"
 
+    @pytest.mark.parametrize("restart_count", ["0", "1"])  # what the hook is told differs with who requeued
+    def test_a_running_job_on_bad_hardware_that_an_admin_requeued_is_excluded_and_counted(
+        self, slurm: FakeSlurm, config: Config, restart_count: str
+    ) -> None:
+        slurm.set_job("12", restarts=1, ended=None)
+        epilog.run({**ENVIRON, "SLURM_JOB_EXIT_CODE2": "0:0", "SLURM_JOB_RESTART_COUNT": restart_count}, config)
+        assert asked(slurm) == ["update_job"]
+        assert "n=1/3 ex=n1" in slurm.job_records["12"].comment
+
+    def test_a_verdict_on_a_preempted_attempt_does_not_excuse_the_next_one(
+        self, slurm: FakeSlurm, config: Config
+    ) -> None:
+        slurm.set_job("12", restarts=1)  # the second attempt has ended; the verdict is on the first
+        epilog.run({**ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+        assert asked(slurm) == []
+
     def test_a_node_failure_over_the_limit_is_cancelled(
         self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
     ) -> None:
-        slurm.set_job("12", restarts=1, comment="[slurm_ft n=3/3]")
+        slurm.set_job("12", restarts=1, ended=None, comment="[slurm_ft n=3/3]")
         slurm.set_node("n1", state="down", reason="Not responding")
         epilog.run({**ENVIRON, "SLURM_JOB_EXIT_CODE2": "0:0"}, config)
         assert asked(slurm) == ["update_job", "cancel"]

@@ -129,12 +129,12 @@ class TestGather:
         assert gathered.verdicts == ()
 
     def test_the_requeue_by_slurm_hides_no_start_time_of_another_attempt(self, slurm: FakeSlurm) -> None:
-        slurm.set_job("12", restarts=1, started=3000.0)
+        slurm.set_job("12", restarts=1, started=3000.0, ended=None)
         slurm.set_node("n2", state="down")
         gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
         assert gathered is not None
         end = gathered.end
-        assert (end.started, end.restarts_now, end.down_nodes) == (None, 1, ("n2",))
+        assert (end.key.attempt, end.started, end.restarts_now, end.down_nodes) == (0, None, 1, ("n2",))
 
     @pytest.mark.parametrize("nodes", [{}, {"SLURM_JOB_NODELIST": ""}])
     def test_a_job_without_nodes_is_not_blamed_on_all_dead_nodes_of_the_cluster(
