@@ -70,8 +70,8 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
     if before is None:
         return None
     # Has Slurm requeued it already? After a node failure, the environment has the ended attempt's restart count and
-    # Slurm the next one's. After `scontrol requeue` and a preemption both have the next one's, and the COMPLETING job no
-    # end (measured on 22.05, 24.11 and 26.05).
+    # Slurm the next one's. After `scontrol requeue` and a preemption both have the next one's, and the COMPLETING job
+    # no end (measured on 22.05, 24.11 and 26.05).
     requeued = before.ended is None or before.restarts > key.attempt
     key = replace(key, attempt=before.restarts - requeued)
     silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)
