@@ -223,7 +223,7 @@ class Shell:
         self.bin.mkdir()
         for name in ("squeue", "slurm-ft"):
             script = self.bin / name
-            script.write_text(f'#!/bin/sh\nprintf "%s|%s\\n" "$0" "$SLURM_CONF" >>{self.trace}\necho 0 1795966510\n')
+            script.write_text(f'#!/bin/sh\nprintf "%s|%s\\n" "$0" "$SLURM_CONF" >>{self.trace}\necho 0 1000000600\n')
             script.chmod(0o755)
 
     def starts(self, text: str, *, comment: str = "") -> list[list[str]]:

@@ -31,7 +31,7 @@ class Stage:
         self.trace = directory / "trace"
         self.trace.mkdir()
         self.fake("slurm-ft")
-        self.fake("squeue", "echo 0 1795966510")
+        self.fake("squeue", "echo 0 1000000600")  # restarts, and the end time of a job that has ended
         self.config = directory / "slurm_ft.yaml"
         self.config.write_text(f"slurm_bin: {directory}\n")
 
@@ -262,17 +262,22 @@ class TestSlurmctldEpilog:
         assert stage.run("epilog/slurmctld_epilog", CONTROLLER).returncode == 0
         assert stage.started == {"squeue": ["-h -t all -j 12 -O RestartCnt,EndTime"]}
 
+    def test_the_end_time_is_asked_for_in_seconds(self, stage: Stage) -> None:
+        stage.fake("squeue", '[ "$SLURM_TIME_FORMAT" = %s ] && echo 0 1000000600')
+        stage.run("epilog/slurmctld_epilog", CONTROLLER)
+        assert stage.started.keys() == {"squeue"}
+
     @pytest.mark.parametrize(
         "answer",
         [
-            "echo 1 1795966510",
+            "echo 1 1000000600",
             "echo 0 NONE",
-            "echo 0 99999999999",
+            "echo 0 $(($(date +%s) + 60))",  # the shortest time limit from now on
             "echo 0",
             "echo",
             ":",
             "exit 1",
-            "echo 0 1795966510; exit 1",
+            "echo 0 1000000600; exit 1",
             "echo $(touch x)",
             "kill $$",
         ],

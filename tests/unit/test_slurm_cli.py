@@ -23,7 +23,7 @@ from slurm_ft.slurm.protocol import JobUpdate
 ROW = {
     "JobID": "5", "JobArrayID": "2_0", "Name": "train", "UserName": "alice", "Partition": "main", "State": "COMPLETING",
     "Reason": "NonZeroExitCode", "NodeList": "n[1-2]", "RestartCnt": "1", "Requeue": "1", "BatchFlag": "1",
-    "exit_code": "256", "SubmitTime": "1795967514", "StartTime": "1795967516", "EndTime": "1795967600",
+    "exit_code": "256", "SubmitTime": "1795967514", "StartTime": "1795967516", "EndTime": "1000000600",
     "STDOUT": "/home/alice/out", "Comment": "[slurm_ft]", "admin_comment": "(null)",
 }  # fmt: skip
 NODE = {"NodeList": "n1", "StateComplete": "IDLE+DRAIN*", "Reason": "none", "Comment": "(null)"}
@@ -99,7 +99,7 @@ def test_a_job_is_read_field_by_field(commands: Commands) -> None:
     assert (job.raw_id, job.address, job.name, job.user, job.partition) == (5, "2_0", "train", "alice", "main")
     assert (job.state, job.reason, job.nodes, job.restarts) == ("COMPLETING", "NonZeroExitCode", "n[1-2]", 1)
     assert (job.requeue, job.batch, job.exit_code, job.exit_signal) == (True, True, 1, 0)
-    assert (job.submitted, job.started, job.ended) == (1795967514.0, 1795967516.0, 1795967600.0)
+    assert (job.submitted, job.started, job.ended) == (1795967514.0, 1795967516.0, 1000000600.0)
     assert (job.stdout, job.comment, job.admin_comment) == ("/home/alice/out", "[slurm_ft]", "")
 
 
