@@ -5,8 +5,20 @@ from __future__ import annotations
 import argparse
 
 from slurm_ft import config
+from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.protocol import JobRecord
 from slurm_ft.status import render, view
+
+STATES = """\
+STATE is what Slurm says, or for a job that asked for failover:
+  Pending - failoverinprogress   hardware failed, or it is being judged; about to start elsewhere
+  Pending - internalerror        ended without a hardware signal: not retried
+  Pending - maxretriesexceeded   hardware failed once more after the last allowed failover
+  Pending - imagepullbackoff     the container image could not be loaded
+  Failed                         failover was not asked for, or the job cannot be requeued
+ATTEMPT counts what spends a failover: 2/4 is the second of at most four. CAUSE is the last failure's.
+Exit code: 0; 1 when a named job is unknown or Slurm does not answer."""
 
 # Given to squeue as they are: option -> (metavar, help)
 FILTERS = {
@@ -20,6 +32,7 @@ FILTERS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, STATES
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="show only these jobs, each with its story")
     parser.add_argument("-H", "--noheader", action="store_true", help="leave the header out")
     parser.add_argument("--me", action="store_true", help="only my own jobs")
@@ -31,12 +44,25 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table; with jobs named, their stories below it. Exit code 1 when a named job is unknown to Slurm."""
     settings = config.load()
     slurm = CommandLine.of(settings)
-    shown = view.views(slurm.jobs(_filters(arguments)), slurm.nodes(), settings)
+    shown = view.views(_jobs(slurm, arguments), slurm.nodes(), settings)
     if table := render.table(shown, header=not arguments.noheader):
         print(table)
     for job in shown if arguments.jobs else ():
         print(f"\n{render.story(job)}")
-    return 0 if shown or not arguments.jobs else 1
+    return 0
+
+
+def _jobs(slurm: CommandLine, arguments: argparse.Namespace) -> list[JobRecord]:
+    named = ", ".join(arguments.jobs)
+    try:
+        found = slurm.jobs(_filters(arguments))
+    except SlurmCommandError as error:
+        if not named or "nvalid job id" not in error.output:
+            raise
+        found = []
+    if named and not found:
+        raise SlurmFtError(f"Slurm knows no job {named}", "It forgets one some minutes after its end (MinJobAge)")
+    return found
 
 
 def _filters(arguments: argparse.Namespace) -> list[str]:
