@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the story of the job, or of each task of an array."""
     settings = config.load()
-    slurm = CommandLine.of(settings)
+    slurm = CommandLine.of(settings).impatient()
     unseen: list[str] = []
     entries = _journal(settings, unseen)
     events, log = _events(settings, unseen), _log(settings, unseen)

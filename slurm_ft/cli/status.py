@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table; with jobs named, their stories below it. Exit code 1 when a named job is unknown to Slurm."""
     settings = config.load()
-    slurm = CommandLine.of(settings)
+    slurm = CommandLine.of(settings).impatient()
     shown = view.views(_jobs(slurm, arguments), slurm.nodes(), settings)
     if table := render.table(shown, header=not arguments.noheader):
         print(table)

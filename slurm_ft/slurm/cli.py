@@ -13,7 +13,7 @@ import secrets
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_ft.config import Config
@@ -49,6 +49,10 @@ class CommandLine:
     def of(cls, config: Config) -> CommandLine:
         """The backend that the configuration describes."""
         return cls(config.slurm_bin, config.slurm_conf, config.command_timeout)
+
+    def impatient(self) -> CommandLine:
+        """The same for a person who waits: a controller that does not answer is asked once."""
+        return replace(self, tries=1)
 
     def job(self, address: str) -> JobRecord | None:
         """See Slurm.job."""

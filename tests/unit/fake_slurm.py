@@ -33,6 +33,9 @@ class FakeSlurm:
     def of(cls, job: JobRecord, *nodes: NodeRecord) -> FakeSlurm:
         return cls({job.address: job}, {node.name: node for node in nodes})
 
+    def impatient(self) -> FakeSlurm:
+        return self
+
     @property
     def changes(self) -> list[tuple[object, ...]]:
         """The calls that ask for a change, in order."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from slurm_ft import config as site
 from slurm_ft.cli import status
 from slurm_ft.config import Config
+from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import ledger, node_record
 from slurm_ft.model import Attempt, Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.cli import CommandLine
@@ -213,9 +214,10 @@ class TestCommand:
         assert self.run("12") == 0
         assert "\n\njob 12 train of alice" in capsys.readouterr().out
 
-    def test_an_unknown_named_job_is_an_exit_code(self, slurm: FakeSlurm) -> None:
+    def test_an_unknown_named_job_is_said_to_be_unknown(self, slurm: FakeSlurm) -> None:
         slurm.job_records.clear()
-        assert self.run("99_9") == 1
+        with pytest.raises(SlurmFtError, match="knows no job 99_9"):
+            self.run("99_9")
         assert self.run() == 0
 
     def test_no_jobs_without_a_header_print_nothing(self, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
