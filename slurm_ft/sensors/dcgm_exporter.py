@@ -11,9 +11,10 @@ import re
 import threading
 from dataclasses import dataclass
 
+from slurm_ft.classify.catalogue import RECOVERY_ACTIONS
 from slurm_ft.model import Event, EventKind, Evidence
 from slurm_ft.sensors.kernel_lines import printable
-from slurm_ft.sensors.nvml_events import RECOVERY_ACTIONS, UNDATED
+from slurm_ft.sensors.nvml_events import UNDATED
 from slurm_ft.sensors.pci_address import canonical_pci
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds

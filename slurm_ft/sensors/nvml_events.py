@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slurm_ft.classify.catalogue import RECOVERY_ACTIONS
 from slurm_ft.model import Event, EventKind
 from slurm_ft.sensors.nvml_reading import GpuReading, Reading, Snapshot
 
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 BEFORE, UNDATED = "_before", "_undated"
-RECOVERY_ACTIONS = {
-    1: "GPU_RESET",
-    2: "NODE_REBOOT",
-    3: "DRAIN_P2P",
-    4: "DRAIN_AND_RESET",
-    5: "RECOVER_IMEX_DOMAIN",
-    6: "BUS_RESET",
-    7: "SYSTEM_REBOOT",
-}
 MIN_SLOW_NS = 1_000_000_000  # of slow-down; less is the ordinary work of the clocks
 
 # NVML's error codes (nvml.h), by what they say of the GPU or of the node. Others, such as 3 (not supported) and 13

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slurm_ft import config, journal
@@ -75,3 +76,20 @@ def lose_gpu(lab: Lab, job: int, restart: int, code: int = 1) -> str:
     lab.inject_xid(node, 0, 79, FELL_OFF)
     end(lab, job, restart, code)
     return node
+
+
+def make_healthy(lab: Lab) -> None:
+    """End all jobs and return all nodes to service."""
+    cancel_all(lab)
+    # A cancelled job's epilog may still drain its node: only when all have ended is the last word spoken.
+    lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
+    for node in lab.nodes:
+        lab.run("scontrol", "update", f"NodeName={node}", "Comment=")
+        if lab.node(node)[0].startswith(("drain", "down")):
+            lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        lab.wait_for(partial(idle, lab, node), 60, f"node {node} being idle")
+
+
+def idle(lab: Lab, node: str) -> bool:
+    """Asked of scontrol: sinfo 22.05 may show a node `mixed` after its last job, until something about it changes."""
+    return " State=IDLE " in lab.run("scontrol", "-o", "show", "node", node)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from steps import ENDED, FELL_OFF, OPTED_IN, cancel_all, decisions, end, lose_gpu, running, settings, status, submit
+from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, lose_gpu, make_healthy, running, settings, status, submit
 
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.model import JobState
@@ -23,19 +22,7 @@ if TYPE_CHECKING:
 def healthy(lab: Lab) -> Iterator[None]:
     """Every test begins with idle nodes and leaves no job behind."""
     yield
-    cancel_all(lab)
-    # A cancelled job's epilog may still drain its node: only when all have ended is the last word spoken.
-    lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
-    for node in lab.nodes:
-        lab.run("scontrol", "update", f"NodeName={node}", "Comment=")
-        if lab.node(node)[0].startswith(("drain", "down")):
-            lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        lab.wait_for(partial(idle, lab, node), 60, f"node {node} being idle")
-
-
-def idle(lab: Lab, node: str) -> bool:
-    """Asked of scontrol: sinfo 22.05 may show a node `mixed` after its last job, until something about it changes."""
-    return " State=IDLE " in lab.run("scontrol", "-o", "show", "node", node)
+    make_healthy(lab)
 
 
 def test_a_lost_gpu_drains_its_node_and_the_same_job_completes_elsewhere(lab: Lab) -> None:

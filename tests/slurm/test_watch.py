@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from steps import ENDED, FELL_OFF, OPTED_IN, cancel_all, decisions, end, running, settings, submit
+from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, idle, make_healthy, running, settings, submit
 
 from slurm_ft import journal
 from slurm_ft.failover import comment_tag, ledger
@@ -35,17 +35,7 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(autouse=True)
 def healthy(lab: Lab) -> Iterator[None]:
     yield
-    cancel_all(lab)
-    lab.wait_for(lambda: not lab.run("squeue", "-h", "--states=R,CG,CF,PD"), 30, "the end of all jobs")
-    for node in lab.nodes:
-        lab.run("scontrol", "update", f"NodeName={node}", "Comment=")
-        if lab.node(node)[0].startswith(("drain", "down")):
-            lab.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        lab.wait_for(partial(idle, lab, node), 60, f"node {node} being idle")
-
-
-def idle(lab: Lab, node: str) -> bool:
-    return " State=IDLE " in lab.run("scontrol", "-o", "show", "node", node)
+    make_healthy(lab)
 
 
 def start(lab: Lab, node: str) -> subprocess.Popen[str]:
