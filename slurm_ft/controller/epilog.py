@@ -47,6 +47,9 @@ def run(environ: Mapping[str, str], config: Config) -> int:
         return 0
     hook = replace(hook, key=gathered.end.key)
     before = _history(gathered.job)
+    if any(attempt.number == hook.key.attempt for attempt in before.attempts):
+        hook.log.warning("job %s attempt %d is decided on already", hook.key.address, hook.key.attempt)
+        return 0
     decision = decide(gathered.end, gathered.verdicts, spent(before, _count_in_comment(gathered.job)))
     history = ledger.record(before, gathered.end, decision)
     _record(hook, history, "decided", {**_as_json(decision), "mode": config.mode.value})

@@ -90,7 +90,9 @@ def exit_status(text: str) -> tuple[int, int]:
     if ":" in text:
         code, _, signal = text.partition(":")
         return int(code), int(signal)
-    return (int(text) >> 8) & 0xFF, int(text) & 0x7F
+    status = int(text)  # of wait(2); Slurm itself writes a death by signal 53 as 0:53, whatever the upper bits say
+    killed_by = status & 0x7F
+    return (0, killed_by) if killed_by else ((status >> 8) & 0xFF, 0)
 
 
 def end_time(text: str, now: float) -> float | None:

@@ -190,6 +190,13 @@ class TestEpilog:
         epilog.run({**ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
         assert asked(slurm) == []
 
+    def test_an_attempt_that_is_decided_on_is_not_decided_on_again(self, slurm: FakeSlurm, config: Config) -> None:
+        epilog.run(ENVIRON, config)
+        changes = list(slurm.changes)
+        slurm.set_job("12", ended=None)  # requeued, by us
+        epilog.run(ENVIRON, config)
+        assert slurm.changes == changes
+
     def test_a_node_failure_over_the_limit_is_cancelled(
         self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
     ) -> None:
