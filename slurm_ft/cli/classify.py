@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
-    differs = errors = 0
+    differs = errors = judged_cases = 0
     for document, where in documents_of(_read(name).decode("utf-8", "replace"), name):
         try:
             case = read_case(document, where)
@@ -82,6 +82,7 @@ def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
             continue
         _warn(case, where)
         judged = answer(case, overrides)
+        judged_cases += 1
         differences = compare(judged, case.expected) if case.expected else []
         differs += bool(differences)
         print(json.dumps(case_object(case, judged), ensure_ascii=False) if as_json else _case_text(case, judged))
@@ -89,6 +90,8 @@ def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
             print(f"  {case.id}: {difference}", file=sys.stderr if as_json else sys.stdout)
     if errors:
         return CaseError.exit_code
+    if not judged_cases:  # a truncated file must not pass for one that is right
+        raise CaseError(f"{name}: holds no case", "See docs/adding_a_case.md for the format")
     return 1 if differs else 0
 
 
@@ -218,6 +221,8 @@ def _file_text(judged: Answer) -> str:
 
 def _read(name: str) -> bytes:
     try:
+        if name != "-" and Path(name).is_char_device():  # /dev/zero, /dev/kmsg: they never end
+            raise CaseError(f"{name}: is a device, no file", "Give what dmesg prints: dmesg | slurm-ft classify -")
         return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         raise CaseError(f"{name}: cannot be read: {error.strerror or error}") from error

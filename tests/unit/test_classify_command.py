@@ -114,7 +114,7 @@ def test_errors_say_where(tmp_path: Path, capsys: pytest.CaptureFixture[str], te
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["x", "--cases", "y"], ["/missing"], ["/dev/null", "--exit", "x"], ["/dev/null", "--gpus", "x"]]
+    "arguments", [[], ["x", "--cases", "y"], ["/missing"], [__file__, "--exit", "x"], [__file__, "--gpus", "x"]]
 )
 def test_wrong_use(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert main(["classify", *arguments]) == 65
@@ -138,3 +138,15 @@ def test_a_bad_case_does_not_hide_the_others(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr()
     assert printed.out.startswith("A1, hardware, drain")
     assert "unknown key 'kernel'. Valid keys: id, source" in printed.err
+
+
+@pytest.mark.parametrize("arguments", [["/dev/zero"], ["--cases", "/dev/zero"]])
+def test_a_device_is_no_file(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(["classify", *arguments]) == 65
+    assert "is a device" in capsys.readouterr().err
+
+
+def test_a_file_without_a_case_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.yaml").touch()
+    assert main(["classify", "--cases", str(tmp_path / "empty.yaml")]) == 65
+    assert "holds no case" in capsys.readouterr().err
