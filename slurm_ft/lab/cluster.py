@@ -114,7 +114,7 @@ class Lab(LabClient):
     def kill_node(self, name: str) -> None:
         """End a node's slurmd and its job steps without a farewell, as a power cut would."""
         log = self.layout.log / f"{name}.log"  # slurmd and slurmstepd have it open
-        processes.end(processes.holders(self._members(), log), 0)
+        processes.kill(processes.holders(self._members(), log))
         self._started = [process for process in self._started if process.name != name]
         record.write_record(self.spec, self.layout, self._started)
 

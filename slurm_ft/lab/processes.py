@@ -86,8 +86,14 @@ def end(processes: Iterable[Started], grace_s: float) -> None:
     listed = list(processes)
     _send(listed, signal.SIGTERM)
     if not wait_gone(listed, grace_s):
-        _send(listed, signal.SIGKILL)
-        wait_gone(listed, 5)
+        kill(listed)
+
+
+def kill(processes: Iterable[Started]) -> None:
+    """SIGKILL at once, parents first: no slurmstepd lives to report what happened to its job."""
+    listed = list(processes)
+    _send(listed, signal.SIGKILL)
+    wait_gone(listed, 5)
 
 
 def wait_gone(processes: Iterable[Started], timeout_s: float) -> bool:
