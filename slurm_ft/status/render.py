@@ -70,7 +70,12 @@ def _present(view: JobView) -> str:
     began = _clock(job.started) if job.started else "?"
     end = _clock(job.ended) if job.ended and job.state != "RUNNING" else ""
     where = f"on {job.nodes}" if job.nodes else f"waiting ({job.reason})"
-    return f"  restart {job.restarts}  {began} - {end or 'now'}  {where}: {view.state.value}"
+    told = job.ended is not None and job.reason not in (
+        "",
+        "NonZeroExitCode",
+    )  # such as JobLaunchFailure: no log to read
+    why = f" (Slurm's reason: {job.reason})" if told and job.nodes else ""
+    return f"  restart {job.restarts}  {began} - {end or 'now'}  {where}: {view.state.value}{why}"
 
 
 def _clock(unix: float) -> str:
