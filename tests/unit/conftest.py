@@ -6,10 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from nvml_stub import NvmlStub, build
 
 from slurm_ft.model import Domain, ExitStatus, JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord
+
+# Speed is measured in bench/, on machines that are busy with other things too.
+settings.register_profile("slurm_ft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("slurm_ft")
 
 
 @pytest.fixture

@@ -347,7 +347,7 @@ between = st.sampled_from(["\n", "\n\n", "\r\n", "\x85", "\u2028", "\n---\n", "\
 lines = st.tuples(key, before, value, after, between).map("".join)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.lists(lines, min_size=1, max_size=3).map("".join))
 @example("log_file: '/a\nslurm_conf: /b'\n")
 def test_no_accepted_text_is_read_differently_by_the_shell(shell: Shell, text: str) -> None:

@@ -156,7 +156,7 @@ def test_no_text_of_a_user_moves_a_field(commands: Commands, field: str, text: s
 texts = st.binary(max_size=60).filter(lambda text: b"\0" not in text)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
 @given(name=texts, comment=texts)
 def test_any_bytes_survive(commands: Commands, name: bytes, comment: bytes) -> None:
     commands.jobs(Name=name, Comment=comment)
