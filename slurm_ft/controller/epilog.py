@@ -15,9 +15,9 @@ from slurm_ft.config import Config, Mode
 from slurm_ft.controller.detach import detach
 from slurm_ft.controller.gather import Gathered, gather
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.failover import actions, comment_tag, ledger
+from slurm_ft.failover import actions, claim, ledger
 from slurm_ft.failover.actions import Done
-from slurm_ft.failover.policy import decide, spent
+from slurm_ft.failover.policy import decide
 from slurm_ft.log import open_log
 from slurm_ft.model import Action, Decision, JobEnd, JobKey, Ledger
 from slurm_ft.slurm import environment
@@ -50,7 +50,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     if any(attempt.number == hook.key.attempt for attempt in before.attempts):
         hook.log.warning("job %s attempt %d is decided on already", hook.key.address, hook.key.attempt)
         return 0
-    decision = decide(gathered.end, gathered.verdicts, spent(before, _count_in_comment(gathered.job)))
+    decision = decide(gathered.end, gathered.verdicts, claim.spent(gathered.job.comment, gathered.job.admin_comment))
     history = ledger.record(before, gathered.end, decision)
     _record(hook, history, "decided", {**_as_json(decision), "mode": config.mode.value})
     if config.mode is Mode.ACT:
@@ -63,11 +63,6 @@ def run(environ: Mapping[str, str], config: Config) -> int:
 def _history(job: JobRecord) -> Ledger:
     """The job's ledger, or a new one: job ids are reused, so each job gets a run id of its own."""
     return ledger.read(job.admin_comment) or Ledger(run_id=secrets.token_hex(6))
-
-
-def _count_in_comment(job: JobRecord) -> int:
-    tag = comment_tag.read(job.comment)
-    return tag.count if tag else 0
 
 
 def _act(hook: Hook, end: JobEnd, decision: Decision, history: Ledger) -> Done:

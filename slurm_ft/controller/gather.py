@@ -93,10 +93,7 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
         requeueable=job.requeue and job.batch,
         limit=claim.limit(job.comment, config),
     )
-    verdicts = tuple(verdict for node in records for verdict in _verdicts(node))
+    verdicts = tuple(
+        verdict for node in records for verdict in node_record.left_on(node.name, node.reason, node.comment)
+    )
     return Gathered(end, job, verdicts, records)
-
-
-def _verdicts(node: NodeRecord) -> tuple[NodeVerdict, ...]:
-    reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
-    return reason + node_record.read(node.comment, node.name)

@@ -1,9 +1,9 @@
-"""What a job may claim: whether it fails over at all, and how often. Pure."""
+"""What a job may claim: whether it fails over at all, how often, and what it has spent of that. Pure."""
 
 from __future__ import annotations
 
 from slurm_ft.config import Config, OptIn
-from slurm_ft.failover import comment_tag
+from slurm_ft.failover import comment_tag, ledger
 
 
 def opted_in(comment: str, requeue: bool, config: Config) -> bool:
@@ -18,3 +18,9 @@ def limit(comment: str, config: Config) -> int:
     tag = comment_tag.read(comment)
     asked = config.limit if tag is None or tag.limit is None else tag.limit
     return min(asked, config.limit_max)
+
+
+def spent(comment: str, admin_comment: str) -> int:
+    """Failovers spent: the greater of tag and ledger, so that erasing one wins nothing."""
+    tag, history = comment_tag.read(comment), ledger.read(admin_comment)
+    return max(tag.count if tag else 0, history.count if history else 0)

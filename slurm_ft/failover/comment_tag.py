@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 COMMENT_LIMIT = 1024
-OPT_IN_TAG = "[slurm_ft]"
 _TAG = re.compile(r"\[slurm_ft(?P<fields>(?: [^\[\]\n]*)?)\]")
 _COUNT = re.compile(r"(\d{1,3})(?:/(\d{1,3}))?")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_ft.config import Config
-from slurm_ft.failover import claim, comment_tag, ledger
-from slurm_ft.failover.policy import decide, spent
+from slurm_ft.failover import claim
+from slurm_ft.failover.policy import decide
 from slurm_ft.model import Decision, ExitStatus, JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.protocol import JobRecord
@@ -26,9 +26,7 @@ def decide_hanging(
 
     `verdicts` are those of all its nodes so far, `now` is unix seconds.
     """
-    tag = comment_tag.read(job.comment)
-    count = spent(ledger.read(job.admin_comment), tag.count if tag else 0)
-    return decide(_end(key, job, config, now), verdicts, count)
+    return decide(_end(key, job, config, now), verdicts, claim.spent(job.comment, job.admin_comment))
 
 
 def runs(key: JobKey, job: JobRecord | None) -> bool:

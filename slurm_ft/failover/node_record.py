@@ -34,6 +34,16 @@ def read(text: str, node: str) -> tuple[NodeVerdict, ...]:
     return tuple(_verdict(match, node) for match in matches if match)
 
 
+def in_reason(reason: str, node: str) -> tuple[NodeVerdict, ...]:
+    """The records in a drain Reason of ours; a Reason of somebody else that quotes one holds none."""
+    return read(reason, node) if is_ours(reason) else ()
+
+
+def left_on(node: str, reason: str, comment: str) -> tuple[NodeVerdict, ...]:
+    """All records that `node` carries in its Reason and its Comment."""
+    return in_reason(reason, node) + read(comment, node)
+
+
 def add(text: str, verdict: NodeVerdict) -> str:
     """`text` (a Reason of ours, a Comment, or "") with `verdict` added; foreign text before it stays as it is.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slurm_ft.model import IMAGE_PULL, Action, Decision, Domain, JobEnd, JobState, Ledger, NodeVerdict
+from slurm_ft.model import IMAGE_PULL, Action, Decision, Domain, JobEnd, JobState, NodeVerdict
 
 NODE_DOWN = "node_down"
 CLOCK_SLACK = 3600.0  # seconds. Job ids are reused: an older verdict is on another job. Nodes' clocks may differ
@@ -62,11 +62,6 @@ def decide(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Decision
         if decision is not None:
             return decision
     raise AssertionError("the last rule always decides")
-
-
-def spent(ledger: Ledger | None, *others: int) -> int:
-    """Failovers spent: the greatest of all records, so that erasing one wins nothing."""
-    return max((ledger.count if ledger else 0), *others, 0)
 
 
 def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:

@@ -28,7 +28,7 @@ from slurm_ft.node.epilog import node_verdict
 from slurm_ft.node.observe import observe
 from slurm_ft.override_file import load_overrides
 from slurm_ft.slurm import environment
-from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
+from slurm_ft.slurm.protocol import JobRecord, Slurm
 
 WATCH = "watch"  # what the journal calls a decision of the watcher
 
@@ -104,13 +104,9 @@ def _find(slurm: Slurm, raw_id: int) -> JobRecord | None:
 
 def _decide(place: Place, key: JobKey, job: JobRecord, note: NodeVerdict) -> Decision:
     nodes = place.slurm.nodes(job.nodes) if job.nodes else []
-    others = [verdict for node in nodes for verdict in _verdicts(node) if verdict.node != place.node]
+    reports = (node_record.left_on(node.name, node.reason, node.comment) for node in nodes if node.name != place.node)
+    others = [verdict for report in reports for verdict in report]
     return decide_hanging(key, job, (note, *others), place.config, time.time())
-
-
-def _verdicts(node: NodeRecord) -> tuple[NodeVerdict, ...]:
-    reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
-    return reason + node_record.read(node.comment, node.name)
 
 
 def _record(place: Place, key: JobKey, decision: Decision) -> None:

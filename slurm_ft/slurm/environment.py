@@ -21,8 +21,6 @@ COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"
 NODE_NAME = "SLURMD_NODENAME"
 GPUS = "SLURM_JOB_GPUS"  # GRES indices, not NVML's
-START_TIME = "SLURM_JOB_START_TIME"  # where fields.HOOK_TIMES says so
-END_TIME = "SLURM_JOB_END_TIME"
 
 
 def job_key(environ: Mapping[str, str]) -> JobKey:
@@ -48,12 +46,6 @@ def node_name(environ: Mapping[str, str]) -> str:
     if not name:
         raise _bad(NODE_NAME, name, "a node name")
     return name
-
-
-def unix_time(environ: Mapping[str, str], variable: str) -> float | None:
-    """A time that only newer Slurm gives, or None."""
-    text = environ.get(variable, "")
-    return float(text) if text.isdigit() and text != "0" else None
 
 
 def _number(environ: Mapping[str, str], variable: str, default: str = "") -> int:

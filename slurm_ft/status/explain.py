@@ -7,7 +7,7 @@ the controller the journal besides, and one on a node that node's event file and
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,14 +147,10 @@ def _entries(sources: Sources) -> list[Mapping[str, Any]]:
 
 
 def _verdicts(sources: Sources) -> list[NodeVerdict]:
-    found = [verdict for node in sources.nodes for verdict in _records(node)]
+    reports = (node_record.left_on(node.name, node.reason, node.comment) for node in sources.nodes)
+    found = [verdict for report in reports for verdict in report]
     ours = (verdict for verdict in found if verdict.raw_id == sources.raw_id and _of_this_job(sources, verdict.at))
     return sorted(ours, key=lambda verdict: verdict.at)
-
-
-def _records(node: NodeRecord) -> Iterable[NodeVerdict]:
-    reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
-    return (*reason, *node_record.read(node.comment, node.name))
 
 
 def _of_this_job(sources: Sources, at: float) -> bool:

@@ -60,7 +60,7 @@ def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config
 
 def _reported(node: NodeRecord) -> tuple[NodeVerdict, ...]:
     """What a node says of ended attempts: hardware faults in a Reason of ours, unloadable images in its Comment."""
-    in_reason = node_record.read(node.reason, node.name) if node_record.is_ours(node.reason) else ()
+    in_reason = node_record.in_reason(node.reason, node.name)
     faults = (verdict for verdict in in_reason if verdict.domain is Domain.HARDWARE)
     images = (verdict for verdict in node_record.read(node.comment, node.name) if verdict.cause == IMAGE_PULL)
     return (*faults, *images)
@@ -78,7 +78,7 @@ def failovers_of(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) 
     started = job.started or 0.0
     return Failovers(
         opted_in=claim.opted_in(job.comment, job.requeue, config),
-        count=max(history.count, tag.count),
+        count=claim.spent(job.comment, job.admin_comment),
         limit=claim.limit(job.comment, config),
         excluded=history.excluded or tag.excluded,
         history=history,

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_ft.failover.policy import decide, spent
+from slurm_ft.failover import claim, ledger
+from slurm_ft.failover.policy import decide
 from slurm_ft.model import (
     IMAGE_PULL,
     Action,
+    Attempt,
     Decision,
     Domain,
     ExitStatus,
@@ -127,8 +129,11 @@ def test_a_silent_epilog_is_named(job_end: JobEnd) -> None:
 
 
 def test_the_count_is_the_greatest_of_all_records() -> None:
-    assert spent(None, 2, 1) == 2
-    assert spent(Ledger("r"), 0) == 0
+    one = Attempt(0, "n1", None, 1.0, Domain.HARDWARE, "xid79", ("n1",), counted=True)
+    assert claim.spent("[slurm_ft n=2/3]", "") == 2
+    assert claim.spent("[slurm_ft n=2/3]", ledger.write("", Ledger("r", (one,)))) == 2
+    assert claim.spent("[slurm_ft n=0/3]", ledger.write("", Ledger("r", (one,)))) == 1
+    assert claim.spent("", ledger.write("", Ledger("r"))) == 0
 
 
 ends = st.builds(
