@@ -75,7 +75,7 @@ def job_record() -> JobRecord:
 def nvml_libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Where the stub libraries of a new and of an old driver lie."""
     if shutil.which("gcc") is None:
-        pytest.skip("the stub of NVIDIA's library is built with gcc")
+        pytest.fail("the stub of NVIDIA's library needs gcc: tools/setup.sh installs it")
     directory = tmp_path_factory.mktemp("nvml")
     return {"new": build(directory / "new"), "old": build(directory / "old", "-DOLD_DRIVER")}
 
