@@ -21,8 +21,10 @@ _WORTH_DECODING = (b";NVRM: ", b";nvidia-nvswitch", b";" + START.encode(), *HINT
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One record of interest: an event of the driver or of the node, or the marker of an attempt's start. `sequence` counts records
-    since boot."""
+    """One record of interest: an event of the driver or of the node, or the marker of an attempt's start.
+
+    `sequence` counts records since boot.
+    """
 
     sequence: int
     event: Event | None = None
