@@ -127,7 +127,7 @@ def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact tha
         return _unreadable(f"{path}: {error.strerror or error}")
     if reading.first is None:
         return _unreadable(f"{path} {stopped or 'holds no kernel log record'}")
-    if journal is not None and not stopped and _is_overwritten(reading):
+    if journal is not None and not stopped and _lost(reading):
         older = _from_journal(journal, window, gpus)
         if older is not None:
             return older
@@ -145,13 +145,6 @@ def _why_not(window: Window, gpus: frozenset[str] | None, boot_id: str | None) -
     return ""
 
 
-def _is_overwritten(reading: _Reading) -> bool:
-    """Whether the start of the attempt has left the log."""
-    start, first = reading.window.start, reading.first
-    begins_late = start is not None and first is not None and first.at > start and reading.marker_at is None
-    return begins_late or reading.lost
-
-
 def _from_journal(journal: Path, window: Window, gpus: frozenset[str]) -> Evidence | None:
     """What the journal kept; None if it does not reach back to the attempt's start either."""
     reading, deadline = _Reading(window, gpus), time.monotonic() + JOURNAL_S
@@ -159,7 +152,7 @@ def _from_journal(journal: Path, window: Window, gpus: frozenset[str]) -> Eviden
         stopped = _consume(journal_records(journal, window.start or 0.0, deadline), reading, deadline, MAX_RECORDS)
     except (OSError, ValueError):
         return None
-    if stopped or reading.first is None or _is_overwritten(reading):
+    if stopped or reading.first is None or _lost(reading):
         return None
     found = _evidence(reading, "")
     return replace(found, detail="; ".join(note for note in ("taken from the journal", found.detail) if note))
@@ -257,18 +250,23 @@ def _take_event(reading: _Reading, event: Event | None) -> None:
 
 def _evidence(reading: _Reading, stopped: str) -> Evidence:
     """The Evidence of a log that could be opened, with what it may lack."""
-    window, first = reading.window, reading.first
+    window = reading.window
     if stopped:
         return Evidence(SENSOR, readable=False, events=reading.events(), detail=f"the log {stopped}")
     found = window.marker is None or reading.marker_at is not None
     if not found and window.start is None:
         # Whether the marker was overwritten or never written cannot be told: older lines might convict this job.
         return _unreadable("the marker of the attempt's start is not in the log")
-    notes = []
-    if window.start is not None and first is not None and reading.marker_at is None and first.at > window.start:
-        notes.append(f"earlier lines were lost: the log begins {first.at:.0f} s after boot, after the attempt's start")
-    elif not found:
-        notes.append(f"the marker of the attempt's start is missing; took the lines from {window.start:.0f} s on")
-    if reading.lost:
-        notes.append("some records were overwritten while they were read")
-    return Evidence(SENSOR, readable=True, events=reading.events(), detail="; ".join(notes))
+    lost = _lost(reading)
+    if lost:  # what was overwritten may have been the fault: that is not a clean log
+        return Evidence(SENSOR, readable=False, events=reading.events(), detail=lost)
+    note = "" if found else f"the marker of the attempt's start is missing; took the lines from {window.start:.0f} s on"
+    return Evidence(SENSOR, readable=True, events=reading.events(), detail=note)
+
+
+def _lost(reading: _Reading) -> str:
+    """Which records of the attempt have left the log; empty if none has."""
+    start, first = reading.window.start, reading.first
+    if start is not None and first is not None and reading.marker_at is None and first.at > start:
+        return f"earlier lines were lost: the log begins {first.at:.0f} s after boot, after the attempt's start"
+    return "some records were overwritten while they were read" if reading.lost else ""
