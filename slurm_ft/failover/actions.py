@@ -59,6 +59,19 @@ def erase_notes(slurm: Slurm, nodes: tuple[NodeRecord, ...], raw_id: int) -> Non
             slurm.set_node_comment(node.name, comment)
 
 
+def lift_drain(slurm: Slurm, name: str, key: JobKey) -> str:
+    """Return a node to service whose only fault was the far end of a link (cascade.py). Returns what was done.
+
+    Looks once more right before: a Reason that holds anything else, an admin's words or another job's fault, stays.
+    Raises SlurmCommandError.
+    """
+    node = next(iter(slurm.nodes(name)), None)
+    if node is None or not node_record.is_at_link_alone(node.reason, key.raw_id, key.attempt):
+        return f"{name} stays as it is"
+    slurm.resume_node(name)
+    return f"returned {name} to service"
+
+
 def apply(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> Done:
     """Carry `decision` out on the job; `history` already holds this attempt.
 
