@@ -78,9 +78,8 @@ class _Reading:
         if self.marker_at is None:
             first = start if since is None else since
             return first is not None and at >= first and (end is None or at <= end + self.window.grace)
-        # The marker shows how far the print clock has drifted from the uptimes of the window.
-        drift = 0.0 if start is None else self.marker_at - start
-        return (since is None or at >= since + drift) and (end is None or at <= end + drift + self.window.grace)
+        since_marker = since is None or at >= since + self.drift
+        return since_marker and (end is None or at <= end + self.drift + self.window.grace)
 
     def keep(self, event: Event) -> None:
         """Keep the first MAX_REPEATS - 1 of each code on each device, and the newest."""
@@ -94,10 +93,14 @@ class _Reading:
         same.append(event)
 
     def events(self) -> tuple[Event, ...]:
-        """All kept events in the log's order."""
-        return tuple(
-            sorted((event for same in self.kept.values() for event in same), key=lambda event: event.line or 0)
-        )
+        """All kept events in the log's order, their times as uptimes."""
+        kept = sorted((event for same in self.kept.values() for event in same), key=lambda event: event.line or 0)
+        return tuple(event if event.at is None else replace(event, at=event.at - self.drift) for event in kept)
+
+    @property
+    def drift(self) -> float:
+        """How far the print clock is ahead of the uptimes of the window, as the marker shows."""
+        return 0.0 if self.marker_at is None or self.window.start is None else self.marker_at - self.window.start
 
 
 def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact that only tests give

@@ -62,6 +62,12 @@ def test_the_last_marker_counts_whatever_the_clock_says(tmp_path: Path) -> None:
     assert codes(read(tmp_path, *lines, where=window(start=500.0))) == [79]
 
 
+def test_times_are_uptimes_whatever_the_drift_of_the_print_clock(tmp_path: Path) -> None:
+    lines = (record(0, "boot"), marker(90), xid(95, 79))
+    (event,) = read(tmp_path, *lines, where=window(start=500.0)).events
+    assert event.at == 505.0
+
+
 def test_a_marker_of_the_kernel_or_of_another_attempt_is_none(tmp_path: Path) -> None:
     lines = (record(0, "boot"), marker(100), xid(110), record(120, MARKER, facility=0), marker(130, MARKER + "7"))
     assert codes(read(tmp_path, *lines)) == [79]
