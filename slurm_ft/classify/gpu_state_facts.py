@@ -60,6 +60,12 @@ NVML: Mapping[str, Fact] = {
         Fact(Blame.HARDWARE, "a memory row that could not be remapped", drains=True),
         Fact(Blame.AMBIGUOUS, "a remap failure that need not be from this attempt", drains=True),
     ),
+    # The count of a lifetime: the last error of many passes the limit, and that one was in the attempt.
+    **_dated(
+        "sram_threshold",
+        Fact(Blame.HARDWARE, "SRAM errors that passed NVIDIA's limit in this attempt", drains=True, certainty=LIKELY),
+        Fact(Blame.AMBIGUOUS, "SRAM errors that passed NVIDIA's limit, not surely in this attempt", drains=True),
+    ),
     # Correctable errors lead to it too, and the GPU works on without the reset.
     **_dated(
         "row_remap_pending",

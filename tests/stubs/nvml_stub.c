@@ -30,6 +30,7 @@ typedef struct {
     unsigned field, scope; long long timestamp, latency; int type, returned;
     union { double d; unsigned ui; unsigned long long ull; } value;
 } FieldValue;
+typedef struct { unsigned version; unsigned long long counts[11]; unsigned threshold_exceeded; } Sram;
 typedef struct { Device *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } EventData;
 typedef struct {
     unsigned version; unsigned char cluster[16]; int status; unsigned clique; unsigned char state;
@@ -206,6 +207,21 @@ int nvmlDeviceGetRemappedRows(Device *device, unsigned *c, unsigned *u, unsigned
     long long v[VALUES] = {0};
     int result = answer("remapped_rows", device->index, v, NOT_SUPPORTED);
     *c = (unsigned)v[0]; *u = (unsigned)v[1]; *pending = (unsigned)v[2]; *failure = (unsigned)v[3];
+    return result;
+}
+
+/* "remap_histogram GPU RETURN NONE": that many banks without a spare row. */
+int nvmlDeviceGetRowRemapperHistogram(Device *device, unsigned *histogram) {
+    long long v[VALUES] = {0};
+    int result = answer("remap_histogram", device->index, v, NOT_SUPPORTED);
+    for (int i = 0; i < 5; i++) histogram[i] = i < 4 ? 100u : (unsigned)v[0];
+    return result;
+}
+
+int nvmlDeviceGetSramEccErrorStatus(Device *device, Sram *status) {
+    long long v[VALUES] = {0};
+    int result = answer("sram", device->index, v, NOT_SUPPORTED);
+    status->threshold_exceeded = (unsigned)v[0];
     return result;
 }
 
