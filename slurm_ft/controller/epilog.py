@@ -96,7 +96,8 @@ def _lift_drains(hook: Hook, gathered: Gathered) -> None:
 
 def _erase_notes(hook: Hook, gathered: Gathered) -> None:
     try:
-        actions.erase_notes(hook.slurm, gathered.nodes, hook.key.raw_id)
+        for raw_id in gathered.end.component_ids or (hook.key.raw_id,):
+            actions.erase_notes(hook.slurm, gathered.nodes, raw_id)
     except SlurmCommandError as error:
         hook.log.warning("a read verdict stays in a node's Comment: %s", error)
 
