@@ -1,6 +1,6 @@
 """Write specimens anew with their frameworks and freeze them into tests/fixtures/checkpoints.
 
-    python tests/frameworks/freeze.py [NAME …]      all by default
+python tests/frameworks/freeze.py [NAME …]      all by default
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ from pathlib import Path
 from specimens import BY_NAME, Specimen
 from writing import command, python_of, run
 
+ASK_VERSIONS = """
+import json, platform, sys
+from importlib.metadata import version
+print(json.dumps({"python": platform.python_version()} | {name: version(name) for name in sys.argv[1:]}))
+"""
+
 # Scripts and texts of the frameworks' authors that some put beside the checkpoint: no part of it.
-LEFT_OUT = ("*.py", "README.md", "input", "runs", "*.jinja")
+LEFT_OUT = ("*.py", "README.md", "input", "runs", "*.jinja", "*.txt.log", "cmd-args.log", "*_log*.txt", "*_logs.txt")
 
 
 def freeze(specimen: Specimen) -> None:
@@ -35,7 +41,7 @@ def freeze(specimen: Specimen) -> None:
 
 def target_of(specimen: Specimen) -> str:
     """What the writer is told: LLaMA-Factory's makes `input` and `output` in the directory that it is given."""
-    return "." if specimen.framework == "llamafactory" else "output"
+    return "." if specimen.name == "llamafactory" else "output"
 
 
 def provenance(specimen: Specimen) -> dict[str, object]:
@@ -59,8 +65,7 @@ def provenance(specimen: Specimen) -> dict[str, object]:
 def versions(specimen: Specimen) -> dict[str, str]:
     """What the environment has installed."""
     names = [*specimen.packages, *(["torch"] if specimen.environment != "mindspore" else [])]
-    ask = "import json, platform, sys; from importlib.metadata import version; print(json.dumps({'python': platform.python_version()} | {n: version(n) for n in sys.argv[1:]}))"
-    done = subprocess.run([python_of(specimen), "-c", ask, *names], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([python_of(specimen), "-c", ASK_VERSIONS, *names], stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
 

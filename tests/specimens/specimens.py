@@ -14,7 +14,7 @@ FROZEN = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 REAL = "real"  # the framework's own training or checkpoint code wrote it
 EXACT = "exact-writer-calls"  # the calls of the framework's source, without its training loop
 
-# Environment -> what pip installs into it, after torch. torch's exact version matters: without it pip takes a CUDA build.
+# Environment -> what pip installs into it. torch's exact version matters: without it pip takes a CUDA build.
 TORCH = "torch==2.13.0"
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "transformers": (TORCH, "transformers==5.24.0", "accelerate==1.15.0", "deepspeed==0.19.8", "peft", "ninja"),
@@ -23,6 +23,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "megatron": (TORCH, "megatron-core==0.16.1"),
     "verl": (TORCH, "verl==0.9.1"),
     "llamafactory": (TORCH, "llamafactory==0.9.5"),
+    "nemo": (TORCH, "nemo_toolkit[core]==2.2.1", "lightning==2.5.6"),
     "mindspore": ("mindspore==2.10.0",),
     "torchtitan": (TORCH, "torchtitan==0.3.0", "torchtune==0.6.1", "torchao==0.15.0"),
 }
@@ -88,9 +89,7 @@ SPECIMENS: tuple[Specimen, ...] = (
     Specimen("pytorch_plain", "pytorch", "transformers", "torch_scripts.py", "plain"),
     Specimen("dcp_fsdp", "dcp", "transformers", "torch_scripts.py", "dcp", 2),
     Specimen("lightning", "lightning", "lightning", "lightning_trainer.py", packages=("lightning",)),
-    Specimen(
-        "megatron_dist", "megatron", "megatron", "megatron_core.py", "dist", 2, REAL, _DRIVER, ("megatron-core",)
-    ),
+    Specimen("megatron_dist", "megatron", "megatron", "megatron_core.py", "dist", 2, REAL, _DRIVER, ("megatron-core",)),
     Specimen(
         "megatron_legacy",
         "megatron",
@@ -105,6 +104,22 @@ SPECIMENS: tuple[Specimen, ...] = (
     Specimen("verl_sft", "verl", "verl", "verl_fsdp.py", "sft", 2, REAL, _DRIVER, ("verl",)),
     Specimen(
         "llamafactory", "llamafactory", "llamafactory", "llamafactory_sft.py", packages=("llamafactory", "transformers")
+    ),
+    Specimen(
+        "llamafactory_v1",
+        "llamafactory_v1",
+        "llamafactory",
+        "llamafactory_v1.py",
+        note="its checkpoint coordinator, with a stand-in for the trainer around it",
+        packages=("llamafactory", "transformers"),
+    ),
+    Specimen(
+        "nemo",
+        "nemo",
+        "nemo",
+        "nemo_exp_manager.py",
+        note="its experiment manager around a Lightning training; NeMo 2's directories are Megatron's torch_dist",
+        packages=("nemo_toolkit", "lightning"),
     ),
     Specimen("mindspore", "mindspore", "mindspore", "mindspore_train.py", packages=("mindspore",)),
     Specimen("torchtitan", "torchtitan", "torchtitan", "torchtitan_manager.py", "", 2, packages=("torchtitan",)),

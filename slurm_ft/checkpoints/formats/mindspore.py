@@ -91,7 +91,7 @@ def read_integer(path: Path, parameters: Sequence[Parameter], name: str) -> int 
 
 def read_parameters(source: Source) -> tuple[Parameter, ...]:
     """Return all parameters, from their heads alone. Raises DamagedError."""
-    found = []
+    found: list[Parameter] = []
     place, end = 0, _end(source)
     while place < end:
         body, length = _field(source.at(place, 16), place, 1)

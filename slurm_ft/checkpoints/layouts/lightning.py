@@ -46,6 +46,13 @@ def step(files: Files) -> int | None:
     return found if isinstance(found, int) else None
 
 
+def order(files: Files, step: int) -> tuple[float, ...]:
+    """By step. A `last.ckpt` that does not tell its own is damaged, and would be the newest: `"last"` takes it."""
+    match = ENTRY.fullmatch(files.name)
+    told = (match and match["step"]) or isinstance(_tree(files), dict)
+    return (float(step) if told else float("inf"),)
+
+
 def check(files: Files, level: Level) -> Iterator[Finding]:
     """A sharded directory needs its meta.pt, and a resumable checkpoint an optimizer."""
     if not files.is_file and files.has(".metadata", "*.distcp") and not files.has(META):
@@ -77,6 +84,7 @@ LIGHTNING = Layout(
     parts=(Part(state=State.MODEL, files=("*.ckpt", ".metadata", "*_model_states.pt")),),
     recognise=recognise,
     step=step,
+    order=order,
     check=check,
     states=states,
     own_latest=OwnLatest.MTIME,

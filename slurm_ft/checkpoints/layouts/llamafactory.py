@@ -1,9 +1,9 @@
 """LLaMA-Factory: the Trainer's layout, and its version 1 with one of its own.
 
 It resumes from `resume_from_checkpoint`, in its YAML or as `resume_from_checkpoint=PATH` behind it. Without, and with
-`overwrite_output_dir: false`, it takes the highest number, broken or not; with `true`, as in all its examples, it starts
-from scratch. Version 1 writes the empty file CHECKPOINT_COMPLETE last, takes the newest that has it, and deletes those
-without at the next rotation (llamafactory/hparams/parser.py, llamafactory/v1/core/utils/checkpoint.py).
+`overwrite_output_dir: false`, it takes the highest number, broken or not; with `true`, as in all its examples, it
+starts from scratch. Version 1 writes the empty file CHECKPOINT_COMPLETE last, takes the newest that has it, and deletes
+those without at the next rotation (llamafactory/hparams/parser.py, llamafactory/v1/core/utils/checkpoint.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Two formats share the names. `torch` (legacy): `mp_rank_TT[_PPP][_EEE]/model_opt
 and `distrib_optim.pt` with the distributed optimizer. `torch_dist`: a DCP directory with `metadata.json` written last.
 
 Rank 0 writes the tracker in place, so a kill leaves it empty: Megatron then ends with exit code 0. Without it, training
-begins with random weights. `--ckpt-step` is wrong for the legacy format, which reads the optimizer of the tracker's step
+begins with random weights. `--ckpt-step` is wrong for the legacy format: it reads the optimizer of the tracker's step
 all the same. So the tracker is what is set (megatron/training/checkpointing.py).
 """
 
@@ -100,16 +100,15 @@ def expected_ranks(common: Any) -> set[str]:
 
 
 def _dist(files: Files, level: Level) -> Iterator[Finding]:
-    """DCP's own rules are checked for every layout; what is left is the last file, and whether an optimizer is in it."""
-    if not files.has(FINISHED) and (files.has(COMMON) or _neighbour_has(files, FINISHED)):
+    """DCP's own rules are checked for every layout; left are the last file, and whether an optimizer is in it."""
+    beside = parts_beside(files.path, ENTRY)
+    if not files.has(FINISHED) and (files.has(COMMON) or FINISHED in beside):
         yield incomplete(f"{FINISHED}: missing: it is written last")
+    if not files.has(COMMON) and COMMON in beside:  # the newest Megatron has none
+        yield incomplete(f"{COMMON}: missing, and a neighbour has it")
     names = _saved_names(files) if level > Level.QUICK else ()
     if names and not any("optimizer" in name for name in names):
         yield Finding(Verdict.WEIGHTS_ONLY, "saved with --no-save-optim: it has no optimizer")
-
-
-def _neighbour_has(files: Files, name: str) -> bool:
-    return name in parts_beside(files.path, ENTRY)
 
 
 def _saved_names(files: Files) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """NeMo 1 and 2: `<log dir>/checkpoints/<name>--<metric>-step=S-…[-last]`, a `.ckpt` file or a directory.
 
 While one is written or deleted, a file `<checkpoint>-unfinished` lies beside it. NeMo skips those without a word, and
-refuses to start if every `-last` is unfinished; several `-last` are taken by time (nemo/utils/callbacks/
-nemo_model_checkpoint.py, nemo/utils/exp_manager.py, nemo/lightning/resume.py).
+refuses to start if every `-last` is unfinished. With `resume_if_exists` a `-last` wins over `resume_from_checkpoint`,
+so a broken one is moved aside; without any `-last` the path counts (nemo/utils/callbacks/nemo_model_checkpoint.py,
+nemo/utils/exp_manager.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def resume(point: ResumePoint) -> ResumeBy:
     """Hydra overrides of its experiment manager."""
     path = str(point.path).replace("=", "\\=")  # Hydra's sign, and every NeMo name has some
     return ResumeBy(
-        arguments=("exp_manager.resume_if_exists=True", f"exp_manager.resume_from_checkpoint={path}"),
+        arguments=(
+            "exp_manager.resume_if_exists=True",
+            "exp_manager.resume_ignore_no_checkpoint=True",
+            f"exp_manager.resume_from_checkpoint={path}",
+        )
     )
 
 
@@ -45,7 +50,7 @@ NEMO = Layout(
     entry=re.compile(r"(?!\.).+--.*step=(?P<step>[0-9]{1,18})(?:[^0-9].*)?(?<!-unfinished)"),
     is_file=None,
     places=(".", "checkpoints", "*/checkpoints", "*/*/checkpoints"),
-    parts=(Part(state=State.MODEL, files=("*.ckpt", "weights/.metadata", "weights/*.distcp", ".metadata", "*.distcp")),),
+    parts=(Part(state=State.MODEL, files=("*.ckpt", "weights/.metadata", ".metadata", "*.distcp")),),
     step=lambda files: step(files) if files.is_file else None,
     check=check,
     states=LIGHTNING.states,

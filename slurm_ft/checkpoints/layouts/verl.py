@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from ..files import Files
 
 ENTRY = re.compile(r"global_steps?_(?P<step>[0-9]{1,18})")
-SHARD = re.compile(r"(?P<role>(?:[^/]+/)*)(?P<kind>model|optim|extra_state)_world_size_(?P<of>\d+)_rank_(?P<rank>\d+)\.pt")
+SHARD = re.compile(
+    r"(?P<role>(?:[^/]+/)*)(?P<kind>model|optim|extra_state)_world_size_(?P<of>\d+)_rank_(?P<rank>\d+)\.pt"
+)
 DATA = re.compile(r"data(?:_\d+)?\.pt")
 CONTENTS = "ckpt_contents.json"
 PLAIN_VALUE = re.compile(r"[A-Za-z0-9_./:@%+-]+")  # what Hydra reads as it is

@@ -1,7 +1,7 @@
 """PyTorch Lightning's Trainer with its ModelCheckpoint callback, as most scripts have it.
 
-    python lightning_trainer.py write OUTPUT_DIR
-    python lightning_trainer.py resume OUTPUT_DIR     # fit(ckpt_path=$CKPT_LAST_PATH)
+python lightning_trainer.py write OUTPUT_DIR
+python lightning_trainer.py resume OUTPUT_DIR     # fit(ckpt_path=$CKPT_LAST_PATH)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MindSpore's Model.train with its ModelCheckpoint callback, as the user's document has it.
 
-    python mindspore_train.py write OUTPUT_DIR
-    python mindspore_train.py resume OUTPUT_DIR     # load_checkpoint($CKPT_LAST_PATH)
+python mindspore_train.py write OUTPUT_DIR
+python mindspore_train.py resume OUTPUT_DIR     # load_checkpoint($CKPT_LAST_PATH)
 """
 
 from __future__ import annotations

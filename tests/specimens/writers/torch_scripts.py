@@ -1,8 +1,8 @@
 """Scripts of one's own: files as the users' document has them, and torch's distributed checkpoint on two ranks.
 
-    python torch_scripts.py plain write OUTPUT_DIR
-    torchrun --nproc-per-node 2 torch_scripts.py dcp write OUTPUT_DIR
-    … resume OUTPUT_DIR        # loads $CKPT_LAST_PATH
+python torch_scripts.py plain write OUTPUT_DIR
+torchrun --nproc-per-node 2 torch_scripts.py dcp write OUTPUT_DIR
+… resume OUTPUT_DIR        # loads $CKPT_LAST_PATH
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """torchtitan's checkpoint manager on two ranks.
 
-    torchrun --nproc-per-node 2 torchtitan_manager.py write DUMP_FOLDER
-    torchrun --nproc-per-node 2 torchtitan_manager.py resume DUMP_FOLDER [--checkpoint.load_step=N]
+torchrun --nproc-per-node 2 torchtitan_manager.py write DUMP_FOLDER
+torchrun --nproc-per-node 2 torchtitan_manager.py resume DUMP_FOLDER [--checkpoint.load_step=N]
 """
 
 from __future__ import annotations

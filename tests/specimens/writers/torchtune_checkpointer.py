@@ -1,7 +1,7 @@
 """torchtune's checkpointer as its full fine-tuning recipe calls it: once per epoch, with one shared recipe state.
 
-    python torchtune_checkpointer.py write OUTPUT_DIR
-    python torchtune_checkpointer.py resume OUTPUT_DIR resume_from_checkpoint=True checkpointer.checkpoint_dir=… …
+python torchtune_checkpointer.py write OUTPUT_DIR
+python torchtune_checkpointer.py resume OUTPUT_DIR resume_from_checkpoint=True checkpointer.checkpoint_dir=… …
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """VeRL's FSDP checkpoint manager on two ranks: a PPO actor, or the SFT trainer's flat directory.
 
     torchrun --nproc-per-node 2 verl_fsdp.py MODE write DEFAULT_LOCAL_DIR
-    torchrun --nproc-per-node 2 verl_fsdp.py MODE resume DEFAULT_LOCAL_DIR trainer.resume_mode=… trainer.resume_from_path=…
+    torchrun --nproc-per-node 2 verl_fsdp.py MODE resume DEFAULT_LOCAL_DIR [trainer.resume_mode=resume_path …]
 
 MODE is ppo or sft. The manager is VeRL's own; what the PPO driver writes around it (data.pt and the tracker) and how
 it chooses where to resume are the lines of RayPPOTrainer._save_checkpoint and _load_checkpoint, without Ray.
