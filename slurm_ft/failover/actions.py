@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 
-from slurm_ft.errors import SlurmCommandError, SlurmFtError
+from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import comment_tag, hanging, ledger, node_record
 from slurm_ft.failover.comment_tag import Tag
-from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
+from slurm_ft.model import Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
-from slurm_ft.slurm.protocol import JobUpdate, NodeRecord, Slurm
+from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
+RELEASED = "released"
+COMMENT_FULL = "the job's Comment has no room for the tag: the count stands in AdminComment alone"
 RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
 RELEASE_POLL_MAX = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What an action did, step by step, for the journal; `failed` lists what Slurm refused."""
-
-    steps: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
 
 
 def report_fault(slurm: Slurm, verdict: NodeVerdict, action: NodeAction) -> str:
@@ -58,60 +50,22 @@ def erase_notes(slurm: Slurm, nodes: tuple[NodeRecord, ...], raw_id: int) -> Non
             slurm.set_node_comment(node.name, comment)
 
 
-def apply(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> Done:
-    """Carry `decision` out on the job; `history` already holds this attempt.
+def expire_notes(slurm: Slurm, nodes: Sequence[NodeRecord], now: float) -> list[str]:
+    """Take verdicts that nobody fetched out of the nodes' Comments; returns what was done. Raises SlurmCommandError."""
+    done = []
+    for node in nodes:
+        if (comment := node_record.without_stale(node.comment, now)) != node.comment:
+            slurm.set_node_comment(node.name, comment)
+            done.append(f"node {node.name}: an old verdict is gone from its Comment")
+    return done
 
-    The order is the measured one: requeue while COMPLETING, then update (Slurm refuses the update of a job that ended
-    and was not requeued). A step that fails is reported and does not stop the others.
+
+def requeue(slurm: Slurm, key: JobKey) -> None:
+    """Requeue an ended attempt. Raises SlurmCommandError when it is not requeued after all.
+
+    Look right before (progress.next_step): a requeue would revive a cancelled job, and kill a running attempt. It
+    comes before the record: Slurm refuses every update of a job that ended and was not requeued (measured).
     """
-    if decision.action is Action.NONE:
-        return Done()
-    try:
-        update = _update(slurm, key, decision, history)  # before the requeue: nothing may fail between the two
-    except SlurmFtError as error:
-        return Done((), (f"read the job: {error}",))
-    record = Step("exclude and record", partial(_write_back, slurm, key, update))
-    if decision.action is Action.REQUEUE:
-        return _run((Step("requeue", partial(_requeue, slurm, key), vital=True), record))
-    if decision.action is Action.CANCEL:
-        return _run((record, Step("cancel", partial(slurm.cancel, key.address))))
-    return _run((record,))
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One change. `vital`: when it fails, those after it make no sense."""
-
-    name: str
-    act: Callable[[], None]
-    vital: bool = False
-
-
-def _run(steps: Sequence[Step]) -> Done:
-    done: list[str] = []
-    failed: list[str] = []
-    for step in steps:
-        try:
-            step.act()
-            done.append(step.name)
-        except SlurmFtError as error:
-            failed.append(f"{step.name}: {error}")
-            if step.vital:
-                break
-    return Done(tuple(done), tuple(failed))
-
-
-def _requeue(slurm: Slurm, key: JobKey) -> None:
-    """Look once more right before: a requeue would revive a cancelled job and kill a running attempt.
-
-    A job that somebody else has requeued meanwhile needs no second one.
-    """
-    job = slurm.job(key.address)
-    if job is not None and job.state in ("COMPLETING", "PENDING") and job.restarts == key.attempt + 1:
-        return
-    if job is None or job.state != "COMPLETING" or job.restarts != key.attempt:
-        state = "gone" if job is None else f"{job.state}, restarts {job.restarts}"
-        raise SlurmCommandError(f"requeue {key.address}", "not tried", f"the job is {state} by now")
     try:
         slurm.requeue(key.address)
     except SlurmCommandError:
@@ -122,6 +76,40 @@ def _requeue(slurm: Slurm, key: JobKey) -> None:
 def _requeued(slurm: Slurm, key: JobKey) -> bool:
     job = slurm.job(key.address)
     return job is not None and job.restarts == key.attempt + 1
+
+
+def record(slurm: Slurm, job: JobRecord, decision: Decision, history: Ledger) -> str:
+    """Exclusions merged with the user's own, the tag, and the ledger of a requeued job; again does no harm.
+
+    `history` holds the decided attempt already. Returns what is to be noted, or "". Raises SlurmFtError.
+    """
+    tag = Tag(max(decision.count, _tag_of(job).count), decision.limit, history.excluded, decision.cause)
+    update = JobUpdate(
+        excluded_nodes=nodelist.merge(slurm.excluded_nodes(job.address), ",".join(history.excluded)) or None,
+        comment=comment_tag.write(job.comment, tag),
+        admin_comment=ledger.write(job.admin_comment, history),
+    )
+    try:
+        slurm.update_job(job.address, update)
+    except SlurmCommandError:
+        _update_one_by_one(slurm, job.address, update)
+    return COMMENT_FULL if update.comment is None else ""
+
+
+def count(slurm: Slurm, job: JobRecord, history: Ledger, limit: int) -> str:
+    """Ledger and tag of a job that runs again; Slurm takes no exclusions then.
+
+    Returns what is to be noted, or "". Raises SlurmFtError.
+    """
+    cause = history.attempts[-1].cause if history.attempts else ""
+    spent = max(history.count, _tag_of(job).count)
+    comment = comment_tag.write(job.comment, Tag(spent, limit, history.excluded, cause)) if history.count else None
+    slurm.update_job(job.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
+    return COMMENT_FULL if history.count and comment is None else ""
+
+
+def _tag_of(job: JobRecord) -> Tag:
+    return comment_tag.read(job.comment) or Tag()
 
 
 def end_hanging(slurm: Slurm, key: JobKey) -> str:
@@ -136,51 +124,25 @@ def end_hanging(slurm: Slurm, key: JobKey) -> str:
     return "killed its batch script"
 
 
-def _update(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> JobUpdate:
-    """Exclusions merged with the user's own, the tag, the ledger."""
-    job = slurm.job(key.address)
-    if job is None:
-        raise SlurmCommandError(f"update {key.address}", "not tried", "Slurm has forgotten the job")
-    tag = Tag(decision.count, decision.limit, history.excluded, decision.cause)
-    return JobUpdate(
-        excluded_nodes=nodelist.merge(slurm.excluded_nodes(key.address), ",".join(history.excluded)) or None,
-        comment=comment_tag.write(job.comment, tag),
-        admin_comment=ledger.write(job.admin_comment, history),
-    )
-
-
-def _write_back(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
-    """All at once, or one by one if Slurm refuses that."""
-    try:
-        slurm.update_job(key.address, update)
-    except SlurmCommandError:
-        _update_one_by_one(slurm, key, update)
-
-
-def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> None:
-    """Write ledger and tag of a job that has started again; Slurm accepts no exclusions then. Raises SlurmFtError."""
-    job = slurm.job(key.address)
-    if job is None:
-        return
-    cause = history.attempts[-1].cause if history.attempts else ""
-    tag = Tag(history.count, limit, history.excluded, cause)
-    comment = comment_tag.write(job.comment, tag) if history.count else None
-    slurm.update_job(key.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
-
-
-def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
+def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
     """Slurm takes an update whole or not at all: a node deleted meanwhile must not cost the count."""
     known = {node.name for node in slurm.nodes()}
     excluded = [name for name in nodelist.expand(update.excluded_nodes or "") if name in known]
     parts = (
-        JobUpdate(excluded_nodes=nodelist.fold(excluded) or None),
         JobUpdate(admin_comment=update.admin_comment),
         JobUpdate(comment=update.comment),
+        JobUpdate(excluded_nodes=nodelist.fold(excluded) or None),
     )
-    wanted = [part for part in parts if part != JobUpdate()]  # Slurm refuses an update that changes nothing
-    done = _run([Step(repr(part), partial(slurm.update_job, key.address, part)) for part in wanted])
-    if done.failed:
-        raise SlurmCommandError(f"update {key.address}", "failed in part", "; ".join(done.failed))
+    refused: list[str] = []
+    for part in parts:
+        if part == JobUpdate():  # Slurm refuses an update that changes nothing
+            continue
+        try:
+            slurm.update_job(address, part)
+        except SlurmCommandError as error:
+            refused.append(str(error))
+    if refused:
+        raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
 def release(
@@ -189,11 +151,12 @@ def release(
     timeout: float,
     delay: float = 0.0,
     now: Callable[[], float] = time.monotonic,
-) -> str:
+) -> tuple[str, float | None]:
     """Remove the wait of 121 s that Slurm gives a requeued job, as soon as it has left COMPLETING.
 
-    Set earlier, the begin time is overwritten on 25.11 and 26.05 (measured). Returns what happened. If this never runs,
-    the job starts two minutes later all the same. Raises SlurmCommandError when Slurm does not answer until the end.
+    Set earlier, the begin time is overwritten on 25.11 and 26.05 (measured). Returns what happened, and the submit time
+    that the job has got. If this never runs, the job starts two minutes later all the same. Raises SlurmCommandError
+    when Slurm does not answer until the end.
 
     The wait has a purpose: slurmd refuses a job whose credential was made in the same second in which it revoked the
     last one ("Job credential revoked", and the job ends FAILED; measured on 22.05, source of all releases), and 22.05
@@ -204,23 +167,31 @@ def release(
     while True:
         late = now() >= deadline
         try:
-            outcome = _release_if_pending(slurm, key, early=now() < earliest)
+            job = slurm.job(key.address)
+            outcome = _release_if_pending(slurm, key, job, early=now() < earliest)
+            submitted = job.submitted if job else None
         except SlurmCommandError:  # a busy controller is asked again
             if late:
                 raise
             outcome = ""
         if outcome or late:
-            return outcome or f"still COMPLETING after {timeout:g} s"
+            return outcome or f"still COMPLETING after {timeout:g} s", submitted
         time.sleep(pause)
         pause = min(pause * 1.5, RELEASE_POLL_MAX)
 
 
-def _release_if_pending(slurm: Slurm, key: JobKey, *, early: bool) -> str:
+def _release_if_pending(slurm: Slurm, key: JobKey, job: JobRecord | None, *, early: bool) -> str:
     """Returns what happened; nothing while the job is COMPLETING or it is too early."""
-    job = slurm.job(key.address)
     if job is None or job.state not in ("COMPLETING", "PENDING"):
         return f"nothing to release: {job.state if job else 'gone'}"
+    if job.restarts != key.attempt + 1:
+        return f"nothing to release: its restart count is {job.restarts}"
     if job.state == "COMPLETING" or early:
         return ""
+    let_start(slurm, key)
+    return RELEASED
+
+
+def let_start(slurm: Slurm, key: JobKey) -> None:
+    """Take the begin time of a pending job away. A hold stays."""
     slurm.update_job(key.address, JobUpdate(start_now=True))
-    return "released"

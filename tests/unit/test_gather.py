@@ -99,12 +99,18 @@ class TestWaitForNodeEpilogs:
 
 
 @pytest.mark.usefixtures("clock")
+def look_and_gather(slurm: FakeSlurm, config: Config, environ: Mapping[str, str]) -> Gathered | None:
+    """As the hook does."""
+    ended = ended_attempt(slurm, KEY)
+    return ended and gather(slurm, config, environ, wait_out_epilogs(slurm, config, ended), 2001.0)
+
+
 class TestGather:
     def test_reads_what_every_node_left(self, slurm: FakeSlurm, fault: NodeVerdict) -> None:
         slurm.set_node("n1", state="idle+drain", reason=node_record.add("", fault))
         noted = replace(fault, node="n2", cause="xid48")
         slurm.set_node("n2", comment=node_record.add("rack 7", noted))
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert gathered.verdicts == (fault, noted)
         end = gathered.end
@@ -114,24 +120,24 @@ class TestGather:
 
     def test_a_forgotten_job_is_none(self, slurm: FakeSlurm) -> None:
         slurm.job_records.clear()
-        assert gather(slurm, Config(), ENVIRON, KEY, 2001.0) is None
+        assert look_and_gather(slurm, Config(), ENVIRON) is None
 
     def test_a_job_forgotten_during_the_wait_is_judged_as_it_was(self, slurm: FakeSlurm) -> None:
         slurm.before["job_nodes"] = slurm.job_records.clear
-        gathered = gather(slurm, Config(node_epilog_wait=0), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(node_epilog_wait=0), ENVIRON)
         assert gathered is not None
         assert gathered.job.comment == "team=vision [slurm_ft]"
 
     def test_a_foreign_reason_is_no_verdict(self, slurm: FakeSlurm, fault: NodeVerdict) -> None:
         slurm.set_node("n1", state="idle+drain", reason=f"NHC: {node_record.add('', fault)}")
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert gathered.verdicts == ()
 
     def test_the_requeue_by_slurm_hides_no_start_time_of_another_attempt(self, slurm: FakeSlurm) -> None:
         slurm.set_job("12", restarts=1, started=3000.0, ended=None)
         slurm.set_node("n2", state="down")
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         end = gathered.end
         assert (end.key.attempt, end.started, end.restarts_now, end.down_nodes) == (0, None, 1, ("n2",))
@@ -142,20 +148,20 @@ class TestGather:
     ) -> None:
         slurm.set_node("n2", state="down")
         environ = {name: value for name, value in ENVIRON.items() if name != "SLURM_JOB_NODELIST"} | nodes
-        gathered = gather(slurm, Config(), environ, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), environ)
         assert gathered is not None
         assert (gathered.end.down_nodes, gathered.nodes) == ((), ())
 
     @pytest.mark.parametrize(("requeue", "batch"), [(False, True), (True, False)])
     def test_what_slurm_will_not_requeue_is_not_requeueable(self, slurm: FakeSlurm, requeue: bool, batch: bool) -> None:
         slurm.set_job("12", requeue=requeue, batch=batch)
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert not gathered.end.requeueable
 
     def test_a_job_cannot_raise_its_limit_above_the_sites(self, slurm: FakeSlurm) -> None:
         slurm.set_job("12", comment="[slurm_ft limit=99]")
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert gathered.end.limit == 3
 
@@ -173,6 +179,6 @@ class TestGather:
         self, slurm: FakeSlurm, opt_in: OptIn, comment: str, requeue: bool, opted_in: bool
     ) -> None:
         slurm.set_job("12", comment=comment, requeue=requeue)
-        gathered = gather(slurm, Config(opt_in=opt_in), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(opt_in=opt_in), ENVIRON)
         assert gathered is not None
         assert gathered.end.opted_in is opted_in
