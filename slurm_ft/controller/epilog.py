@@ -11,7 +11,7 @@ from slurm_ft.controller import carry_out, reconcile
 from slurm_ft.controller.detach import detach
 from slurm_ft.controller.gather import ended_attempt, wait_out_epilogs
 from slurm_ft.controller.job_lock import job_lock
-from slurm_ft.controller.judge import judge, note_end
+from slurm_ft.controller.judge import judge, note_end, tidy_nodes
 from slurm_ft.controller.site import Site
 from slurm_ft.failover.progress import Progress
 from slurm_ft.journal_entry import Stage
@@ -34,11 +34,11 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     seen = note_end(site, environ, ended)
     ended = wait_out_epilogs(site.slurm, config, ended)
     with job_lock(config.state_dir, key.raw_id, LOCK_WAIT):
-        decision = judge(site, seen, ended)
-        if decision is not None:
-            decision = carry_out.carry_out(site, decision)
-    if decision is not None and decision.open and decision.has(Stage.RECORDED):
+        judged = judge(site, seen, ended)
+        decision = judged.decision and carry_out.carry_out(site, judged.decision)
+    if decision and decision.open and decision.has(Stage.RECORDED):
         detach(partial(_release, site, decision))
+    tidy_nodes(site, judged.gathered)
     reconcile.finish_others(site, key.raw_id)
     return 0
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from slurm_ft.controller.gather import Ended, Gathered, gather
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import actions, ledger, progress
+from slurm_ft.failover.cascade import wrongly_drained
 from slurm_ft.failover.policy import decide
 from slurm_ft.failover.progress import Progress
 from slurm_ft.journal_entry import Entry, Stage
@@ -32,9 +34,16 @@ def note_end(site: Site, environ: Mapping[str, str], ended: Ended) -> Entry:
     )
 
 
-def judge(site: Site, seen: Entry, ended: Ended) -> Progress | None:
-    """The decision about the attempt: a new one, or the one that an earlier process took and may not have carried out;
-    None if the ledger alone knows of that. Raises SlurmFtError.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The decision about an attempt, and what it was taken on; no decision when the ledger alone knows of one."""
+
+    gathered: Gathered
+    decision: Progress | None
+
+
+def judge(site: Site, seen: Entry, ended: Ended) -> Judged:
+    """A new decision, or the one that an earlier process took and may not have carried out. Raises SlurmFtError.
 
     For the holder of the job's lock.
     """
@@ -43,10 +52,15 @@ def judge(site: Site, seen: Entry, ended: Ended) -> Progress | None:
     before = _decided(known, seen)
     if before or _in_ledger(gathered, seen):
         site.log.warning("job %s attempt %d is decided on already", seen.key.address, seen.key.attempt)
-        return before
-    decision = Progress(_decide(site, seen, gathered, known))
+        return Judged(gathered, before)
+    return Judged(gathered, Progress(_decide(site, seen, gathered, known)))
+
+
+def tidy_nodes(site: Site, gathered: Gathered) -> None:
+    """What remains to be done about the nodes, once the job is looked after."""
+    if site.acting:
+        _lift_drains(site, gathered)
     _erase_notes(site, gathered)
-    return decision
 
 
 def _decided(known: Sequence[Entry], seen: Entry) -> Progress | None:
@@ -75,6 +89,17 @@ def _decide(site: Site, seen: Entry, gathered: Gathered, known: Sequence[Entry])
             decision=decide(end, gathered.verdicts, spent),
         )
     )
+
+
+def _lift_drains(site: Site, gathered: Gathered) -> None:
+    """Nodes that saw only the far end of another node's fault go back into service."""
+    key = gathered.end.key
+    for name in wrongly_drained(gathered.end, gathered.verdicts):
+        try:
+            done = actions.lift_drain(site.slurm, name, key)
+            site.log.info("job %s: %s, its fault was at the far end of a link", key.address, done)
+        except SlurmCommandError as error:
+            site.log.warning("%s stays drained, though its fault was at the far end of a link: %s", name, error)
 
 
 def _erase_notes(site: Site, gathered: Gathered) -> None:

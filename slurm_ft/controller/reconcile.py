@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from slurm_ft.controller import carry_out
 from slurm_ft.controller.gather import Ended
 from slurm_ft.controller.job_lock import BusyError, job_lock
-from slurm_ft.controller.judge import judge, note_end
+from slurm_ft.controller.judge import judge, note_end, tidy_nodes
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, claim, ledger, node_record, progress
@@ -121,10 +121,11 @@ def _judged(known: Sequence[Entry], run: str, attempt: int) -> bool:
 
 
 def _judge(site: Site, job: JobRecord, seen: Entry) -> list[str]:
-    decision = judge(site, seen, Ended(seen.key, job, requeued=job.restarts > seen.key.attempt))
-    if decision is None or decision.decided.decision is None:
-        return []
-    return [f"job {seen.key.address} attempt {seen.key.attempt}: judged now: {decision.decided.decision.reason}"]
+    judged = judge(site, seen, Ended(seen.key, job, requeued=job.restarts > seen.key.attempt))
+    tidy_nodes(site, judged.gathered)
+    decision = judged.decision and judged.decision.decided.decision
+    name = f"job {seen.key.address} attempt {seen.key.attempt}"
+    return [f"{name}: judged now: {decision.reason}"] if decision else []
 
 
 def _note(site: Site, job: JobRecord, attempt: int) -> Entry:

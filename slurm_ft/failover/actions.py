@@ -60,6 +60,19 @@ def expire_notes(slurm: Slurm, nodes: Sequence[NodeRecord], now: float) -> list[
     return done
 
 
+def lift_drain(slurm: Slurm, name: str, key: JobKey) -> str:
+    """Return a node to service whose only fault was the far end of a link (cascade.py). Returns what was done.
+
+    Looks once more right before: a Reason that holds anything else, an admin's words or another job's fault, stays.
+    Raises SlurmCommandError.
+    """
+    node = next(iter(slurm.nodes(name)), None)
+    if node is None or not node_record.is_at_link_alone(node.reason, key.raw_id, key.attempt):
+        return f"{name} stays as it is"
+    slurm.resume_node(name)
+    return f"returned {name} to service"
+
+
 def requeue(slurm: Slurm, key: JobKey) -> None:
     """Requeue an ended attempt. Raises SlurmCommandError when it is not requeued after all.
 

@@ -99,6 +99,10 @@ class CommandLine:
         """See Slurm.drain_node."""
         self._run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
 
+    def resume_node(self, name: str) -> None:
+        """See Slurm.resume_node."""
+        self._run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+
     def set_node_comment(self, name: str, comment: str) -> None:
         """See Slurm.set_node_comment."""
         self._run("scontrol", "update", f"NodeName={name}", f"Comment={comment}")

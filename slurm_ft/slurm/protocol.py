@@ -83,6 +83,9 @@ class Slurm(Protocol):
     def drain_node(self, name: str, reason: str) -> None:
         """Let no new job start there."""
 
+    def resume_node(self, name: str) -> None:
+        """Take a drained node back into service; jobs that run there go on."""
+
     def set_node_comment(self, name: str, comment: str) -> None:
         """Replace the node's Comment."""
 

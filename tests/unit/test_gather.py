@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from fake_slurm import FakeSlurm, node
 
 from slurm_ft.config import Config, OptIn
 from slurm_ft.controller import gather as gathering
-from slurm_ft.controller.gather import gather, wait_for_node_epilogs
+from slurm_ft.controller.gather import Gathered, ended_attempt, gather, wait_for_node_epilogs, wait_out_epilogs
 from slurm_ft.failover import node_record
 from slurm_ft.model import JobKey, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord
