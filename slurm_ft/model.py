@@ -127,7 +127,8 @@ class Verdict:
 class JobKey:
     """Names a job to Slurm. `raw_id` is SLURM_JOB_ID; `address` is what commands must be given.
 
-    The bare id of an array fans out to all of its tasks, so an array task is addressed `ARRAYJOBID_TASKID`.
+    The bare id of an array fans out to all of its tasks, so an array task is addressed `ARRAYJOBID_TASKID`. A het job
+    is decided on once, for its leader, whose bare id stands for all components in requeue, cancel and release.
     `attempt` is Slurm's restart count: it names the attempt (0 is the first), it is no budget.
     """
 
@@ -230,6 +231,7 @@ class JobEnd:
     opted_in: bool
     requeueable: bool  # a batch job without --no-requeue
     limit: int
+    component_ids: tuple[int, ...] = ()  # of a het job: the raw ids of all its components, whose nodes report for it
 
 
 @dataclass(frozen=True, slots=True)

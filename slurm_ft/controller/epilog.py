@@ -14,7 +14,6 @@ from slurm_ft.controller.job_lock import job_lock
 from slurm_ft.controller.judge import judge, note_end, tidy_nodes
 from slurm_ft.controller.site import Site
 from slurm_ft.failover.progress import Progress
-from slurm_ft.journal_entry import Stage
 from slurm_ft.log import open_log
 from slurm_ft.slurm import environment
 
@@ -36,13 +35,13 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     with job_lock(config.state_dir, key.raw_id, LOCK_WAIT):
         judged = judge(site, seen, ended)
         decision = judged.decision and carry_out.carry_out(site, judged.decision)
-    if decision and decision.open and decision.has(Stage.RECORDED):
-        detach(partial(_release, site, decision))
+    if decision and decision.open:
+        detach(partial(_finish, site, decision))
     tidy_nodes(site, judged.gathered)
     reconcile.finish_others(site, key.raw_id)
     return 0
 
 
-def _release(site: Site, decision: Progress) -> None:
+def _finish(site: Site, decision: Progress) -> None:
     """Runs detached, after the hook has returned; its log is opened anew, since it keeps no descriptor."""
-    carry_out.release(replace(site, log=open_log(site.config, NAME)), decision)
+    carry_out.finish(replace(site, log=open_log(site.config, NAME)), decision)

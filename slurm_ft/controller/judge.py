@@ -104,6 +104,7 @@ def _lift_drains(site: Site, gathered: Gathered) -> None:
 
 def _erase_notes(site: Site, gathered: Gathered) -> None:
     try:
-        actions.erase_notes(site.slurm, gathered.nodes, gathered.end.key.raw_id)
+        for raw_id in gathered.end.component_ids or (gathered.end.key.raw_id,):
+            actions.erase_notes(site.slurm, gathered.nodes, raw_id)
     except SlurmCommandError as error:
         site.log.warning("a read verdict stays in a node's Comment: %s", error)

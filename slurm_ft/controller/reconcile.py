@@ -30,7 +30,7 @@ UNSEEN = 600.0  # seconds after its end in which a failed job that no hook has s
 
 def reconcile_all(site: Site) -> list[str]:
     """Everything that is open, of every job. Returns what was done, a line each. Raises SlurmFtError."""
-    jobs, known = site.slurm.jobs(), site.entries()
+    jobs, known = [job for job in site.slurm.jobs() if _leads(job)], site.entries()
     listed = {job.raw_id for job in jobs}
     done: list[str] = []
     for key in _open(known):
@@ -39,7 +39,7 @@ def reconcile_all(site: Site) -> list[str]:
     waiting = {key.raw_id for key in _open(known)}
     for job in jobs:
         if job.raw_id in waiting or _unannounced(site, job) or _unseen(site, job, known):
-            done += _locked(site, JobKey(job.raw_id, job.address, job.restarts), job)
+            done += _locked(site, _key(job, job.restarts), job)
     return [*done, *actions.expire_notes(site.slurm, site.slurm.nodes(), site.now())]
 
 
@@ -130,7 +130,7 @@ def _judge(site: Site, job: JobRecord, seen: Entry) -> list[str]:
 
 def _note(site: Site, job: JobRecord, attempt: int) -> Entry:
     """As the hook would have noted it, from what Slurm still knows of the attempt."""
-    key = JobKey(job.raw_id, job.address, attempt)
+    key = _key(job, attempt)
     array, _, task = job.address.partition("_")
     told = {
         environment.JOB_ID: str(job.raw_id),
@@ -140,6 +140,16 @@ def _note(site: Site, job: JobRecord, attempt: int) -> Entry:
         **({environment.ARRAY_JOB_ID: array, environment.ARRAY_TASK_ID: task} if task else {}),
     }
     return note_end(site, told, Ended(key, job, requeued=job.restarts > attempt))
+
+
+def _leads(job: JobRecord) -> bool:
+    """False for those components of a het job that its leader answers for."""
+    return job.het_leader in ("", str(job.raw_id))
+
+
+def _key(job: JobRecord, attempt: int) -> JobKey:
+    """As the hooks name it (environment.job_key)."""
+    return JobKey(job.raw_id, str(job.raw_id) if job.het_leader else job.address, attempt)
 
 
 def _reporting_nodes(site: Site, key: JobKey) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import comment_tag, hanging, ledger, node_record
 from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.model import Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
+from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
-RELEASED = "released"
 COMMENT_FULL = "the job's Comment has no room for the tag: the count stands in AdminComment alone"
-RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
-RELEASE_POLL_MAX = 1.0
+# Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
+NOT_NOW = "Job update not available right now"
 
 
 def report_fault(slurm: Slurm, verdict: NodeVerdict, action: NodeAction) -> str:
@@ -94,19 +94,33 @@ def _requeued(slurm: Slurm, key: JobKey) -> bool:
 def record(slurm: Slurm, job: JobRecord, decision: Decision, history: Ledger) -> str:
     """Exclusions merged with the user's own, the tag, and the ledger of a requeued job; again does no harm.
 
+    Each component of a het job keeps its user's own exclusions and avoids all bad nodes, since it might be given those
+    of another; tag and ledger are the leader's. Its bare id would overwrite those of all components (measured).
     `history` holds the decided attempt already. Returns what is to be noted, or "". Raises SlurmFtError.
     """
     tag = Tag(max(decision.count, _tag_of(job).count), decision.limit, history.excluded, decision.cause)
-    update = JobUpdate(
-        excluded_nodes=nodelist.merge(slurm.excluded_nodes(job.address), ",".join(history.excluded)) or None,
-        comment=comment_tag.write(job.comment, tag),
-        admin_comment=ledger.write(job.admin_comment, history),
-    )
+    comment = comment_tag.write(job.comment, tag)
+    for part in components(slurm, job):
+        update = JobUpdate(excluded_nodes=_excluded(slurm, part, history))
+        if part.address == job.address:
+            update = replace(update, comment=comment, admin_comment=ledger.write(job.admin_comment, history))
+        if update != JobUpdate():
+            _write(slurm, part.address, update)
+    return COMMENT_FULL if comment is None else ""
+
+
+def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:
+    return nodelist.merge(slurm.excluded_nodes(job.address), ",".join(history.excluded)) or None
+
+
+def _write(slurm: Slurm, address: str, update: JobUpdate) -> None:
+    """All at once, or one by one if Slurm refuses that."""
     try:
-        slurm.update_job(job.address, update)
-    except SlurmCommandError:
-        _update_one_by_one(slurm, job.address, update)
-    return COMMENT_FULL if update.comment is None else ""
+        slurm.update_job(address, update)
+    except SlurmCommandError as error:
+        if NOT_NOW in error.output:
+            raise
+        _update_one_by_one(slurm, address, update)
 
 
 def count(slurm: Slurm, job: JobRecord, history: Ledger, limit: int) -> str:
@@ -156,53 +170,6 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
             refused.append(str(error))
     if refused:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
-
-
-def release(
-    slurm: Slurm,
-    key: JobKey,
-    timeout: float,
-    delay: float = 0.0,
-    now: Callable[[], float] = time.monotonic,
-) -> tuple[str, float | None]:
-    """Remove the wait of 121 s that Slurm gives a requeued job, as soon as it has left COMPLETING.
-
-    Set earlier, the begin time is overwritten on 25.11 and 26.05 (measured). Returns what happened, and the submit time
-    that the job has got. If this never runs, the job starts two minutes later all the same. Raises SlurmCommandError
-    when Slurm does not answer until the end.
-
-    The wait has a purpose: slurmd refuses a job whose credential was made in the same second in which it revoked the
-    last one ("Job credential revoked", and the job ends FAILED; measured on 22.05, source of all releases), and 22.05
-    forgets a revoked one only every two seconds, until when it skips the Prolog. So a job that may return to one of its
-    nodes waits for `delay` seconds; one whose nodes are all excluded need not.
-    """
-    earliest, deadline, pause = now() + delay, now() + timeout, RELEASE_POLL
-    while True:
-        late = now() >= deadline
-        try:
-            job = slurm.job(key.address)
-            outcome = _release_if_pending(slurm, key, job, early=now() < earliest)
-            submitted = job.submitted if job else None
-        except SlurmCommandError:  # a busy controller is asked again
-            if late:
-                raise
-            outcome = ""
-        if outcome or late:
-            return outcome or f"still COMPLETING after {timeout:g} s", submitted
-        time.sleep(pause)
-        pause = min(pause * 1.5, RELEASE_POLL_MAX)
-
-
-def _release_if_pending(slurm: Slurm, key: JobKey, job: JobRecord | None, *, early: bool) -> str:
-    """Returns what happened; nothing while the job is COMPLETING or it is too early."""
-    if job is None or job.state not in ("COMPLETING", "PENDING"):
-        return f"nothing to release: {job.state if job else 'gone'}"
-    if job.restarts != key.attempt + 1:
-        return f"nothing to release: its restart count is {job.restarts}"
-    if job.state == "COMPLETING" or early:
-        return ""
-    let_start(slurm, key)
-    return RELEASED
 
 
 def let_start(slurm: Slurm, key: JobKey) -> None:

@@ -95,7 +95,7 @@ def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:
 
 
 def _is_of(verdict: NodeVerdict, end: JobEnd) -> bool:
-    same_attempt = (verdict.raw_id, verdict.attempt) == (end.key.raw_id, end.key.attempt)
+    same_attempt = verdict.raw_id in (end.key.raw_id, *end.component_ids) and verdict.attempt == end.key.attempt
     current = end.started is None or verdict.at > end.started - CLOCK_SLACK
     return same_attempt and current and verdict.node in end.node_names
 

@@ -20,11 +20,12 @@ EXIT_CODE = "SLURM_JOB_EXIT_CODE2"  # code:signal; absent if the controller sent
 COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"
 CLUSTER = "SLURM_CLUSTER_NAME"
+HET_NODELIST = "SLURM_HET_JOB_NODELIST"  # of all components; the leader's controller hooks have it
 NODE_NAME = "SLURMD_NODENAME"
 GPUS = "SLURM_JOB_GPUS"  # GRES indices, not NVML's
 
 # What EpilogSlurmctld needs of its environment: kept in the journal, so that a killed hook's work can be done later.
-TOLD = (JOB_ID, ARRAY_JOB_ID, ARRAY_TASK_ID, RESTART_COUNT, EXIT_CODE, NODELIST)
+TOLD = (JOB_ID, ARRAY_JOB_ID, ARRAY_TASK_ID, RESTART_COUNT, EXIT_CODE, NODELIST, HET_NODELIST)
 
 
 def job_key(environ: Mapping[str, str]) -> JobKey:
@@ -42,6 +43,11 @@ def exit_status(environ: Mapping[str, str]) -> ExitStatus:
         return ExitStatus.parse(text)
     except ValueError:
         raise _bad(EXIT_CODE, text, "code:signal") from None
+
+
+def nodes(environ: Mapping[str, str]) -> str:
+    """The nodelist of a job as the controller's hooks know it; for the leader of a het job, of all its components."""
+    return environ.get(HET_NODELIST) or environ.get(NODELIST, "")
 
 
 def node_name(environ: Mapping[str, str]) -> str:

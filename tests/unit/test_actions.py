@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -189,66 +188,6 @@ class TestRecord:
             self.record(slurm, requeue, history)
 
 
-def clock(step: float) -> Callable[[], float]:
-    times = iter(step * number for number in range(10_000))
-    return lambda: next(times)
-
-
-@pytest.fixture
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions.time, "sleep", lambda _: None)
-
-
-@pytest.mark.usefixtures("_no_waiting")
-class TestRelease:
-    def test_waits_for_the_end_of_completing(self, slurm: FakeSlurm) -> None:
-        def leave_completing() -> None:
-            if sum(call[0] == "job" for call in slurm.calls) > 3:
-                slurm.set_job("12", state="PENDING")
-
-        slurm.set_job("12", restarts=1, ended=None)
-
-        slurm.before["job"] = leave_completing
-        assert actions.release(slurm, KEY, 100, now=clock(1))[0] == "released"
-        assert slurm.changes == [("update_job", "12", JobUpdate(start_now=True))]
-
-    @pytest.mark.parametrize("state", ["CANCELLED", "RUNNING", "FAILED"])
-    def test_touches_nothing_in_another_state(self, slurm: FakeSlurm, state: str) -> None:
-        slurm.set_job("12", state=state)
-        assert actions.release(slurm, KEY, 100, now=clock(1))[0] == f"nothing to release: {state}"
-        assert slurm.changes == []
-
-    def test_a_forgotten_job_ends_the_wait(self, slurm: FakeSlurm) -> None:
-        slurm.job_records.clear()
-        assert actions.release(slurm, KEY, 100, now=clock(1)) == ("nothing to release: gone", None)
-
-    def test_gives_up_in_time(self, slurm: FakeSlurm) -> None:
-        slurm.set_job("12", restarts=1, ended=None)
-        assert actions.release(slurm, KEY, 10, now=clock(1))[0] == "still COMPLETING after 10 s"
-        assert slurm.changes == []
-
-    def test_a_later_attempt_is_not_released(self, slurm: FakeSlurm) -> None:
-        slurm.set_job("12", state="PENDING", restarts=2)
-        assert actions.release(slurm, KEY, 100, now=clock(1))[0] == "nothing to release: its restart count is 2"
-        assert slurm.changes == []
-
-    def test_a_controller_that_is_busy_for_a_while_is_asked_again(self, slurm: FakeSlurm) -> None:
-        slurm.set_job("12", state="PENDING", restarts=1)
-        slurm.refused.add("job")
-
-        def answer() -> None:
-            if len(slurm.calls) > 2:
-                slurm.refused.discard("job")
-
-        slurm.before["job"] = answer
-        assert actions.release(slurm, KEY, 100, now=clock(1))[0] == "released"
-
-    def test_a_controller_that_never_answers_is_named(self, slurm: FakeSlurm) -> None:
-        slurm.refused.add("job")
-        with pytest.raises(SlurmCommandError, match="Unable to contact"):
-            actions.release(slurm, KEY, 10, now=clock(1))
-
-
 class TestCount:
     @pytest.fixture(autouse=True)
     def _running(self, slurm: FakeSlurm) -> None:
@@ -282,3 +221,26 @@ def test_verdicts_that_nobody_fetched_leave_a_nodes_comment(slurm: FakeSlurm, fa
     assert len(actions.expire_notes(slurm, slurm.nodes(), now + 1)) == 1
     assert slurm.node_records["n1"].comment == "rack 7"
     assert node_record.read(slurm.node_records["n2"].comment, "n2") == (fresh,)
+
+
+class TestHetJob:
+    """Two components: 12+0 leads, 12+1 is job 13 to Slurm."""
+
+    @pytest.fixture
+    def slurm(self, job_record: JobRecord) -> FakeSlurm:
+        leader = replace(job_record, address="12+0")
+        other = replace(job_record, raw_id=13, address="12+1", comment="mine")
+        stranger = replace(job_record, raw_id=14, address="14")
+        records = {job.address: job for job in (other, leader, stranger)}
+        return FakeSlurm(records, {"n1": IDLE}, excluded={"12+0": "n8", "12+1": "n9"})
+
+    def test_every_component_avoids_the_bad_node_and_keeps_its_users_own(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        slurm.set_job("12+0", restarts=1, ended=None)
+        slurm.set_job("12+1", restarts=1, ended=None)
+        actions.record(slurm, slurm.job_records["12+0"], requeue, history)
+        assert slurm.excluded == {"12+0": "n[1,8]", "12+1": "n[1,9]"}
+        assert [slurm.job_records[job].comment for job in ("12+1", "14")] == ["mine", "team=vision [slurm_ft]"]
+        assert "n=1/3" in slurm.job_records["12+0"].comment
+        assert slurm.job_records["12+1"].admin_comment == ""

@@ -247,7 +247,7 @@ class TestEpilog:
     ) -> None:
         epilog.run(ENVIRON, config)
         slurm.refused.add("job")
-        monkeypatch.setattr(carry_out, "RELEASE_TIMEOUT", 0)
+        monkeypatch.setattr(carry_out, "FINISH_TIMEOUT", 0.01)
         detached[0]()
         assert "Unable to contact" in entries(config)["failed"]["detail"]
 

@@ -368,3 +368,12 @@ class TestSlurmctldProlog:
     def test_an_error_of_ours_never_holds_a_job(self, stage: Stage, body: str) -> None:
         stage.fake("slurm-ft", body)
         assert stage.run("prolog/slurmctld_prolog", CONTROLLER, SLURM_JOB_RESTART_COUNT="1").returncode == 0
+
+
+@pytest.mark.parametrize("hook", ["epilog/slurmctld_epilog", "prolog/slurmctld_prolog"])
+def test_only_the_leader_of_a_het_job_is_decided_on(stage: Stage, hook: str) -> None:
+    failed = {**CONTROLLER, "SLURM_JOB_EXIT_CODE2": "1:0", "SLURM_JOB_RESTART_COUNT": "1", "SLURM_HET_JOB_ID": "12"}
+    stage.run(hook, failed, SLURM_JOB_ID="13", SLURM_HET_JOB_OFFSET="1")
+    assert not (stage.trace / "slurm-ft").exists()
+    stage.run(hook, failed, SLURM_HET_JOB_OFFSET="0")
+    assert (stage.trace / "slurm-ft").exists()

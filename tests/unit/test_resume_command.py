@@ -233,14 +233,14 @@ class TestBanner:
         assert "\n" not in banner({**JOB, "SLURM_JOB_NODELIST": "n2\r\x1b[2K"}, hostile, "step 1", NOW)
 
 
-# Answers the two questions as squeue does: the fields of -O each followed by the delimiter, and -o "%x".
+# Answers the two questions as squeue does: the fields of -O each followed by the delimiter, and -o "%i %x".
 SQUEUE = """
 env > "$0.env"
 printf '%s\\n' "$*" >> "$0.args"
-case "$*" in *%x*) printf '%s\\n' "$EXCLUDED"; exit ;; esac
+case "$*" in *%x*) printf '123 %s\\n' "$EXCLUDED"; exit ;; esac
 for format; do :; done
 end=${format##*:}
-for value in 123 123 train alice main RUNNING None n2 1 1 1 0 1 2 3 out "$COMMENT" "(null)"; do
+for value in 123 123 train alice main RUNNING None n2 1 1 1 0 1 2 3 out "$COMMENT" "(null)" n2 "" N/A; do
     printf '%s%s' "$value" "$end"
 done
 echo
