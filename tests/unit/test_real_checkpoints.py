@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,12 @@ BESIDE = (
     "adapter_config.json", "fsdp_config.json",
 )  # fmt: skip
 # torchtune is told the weights' names; FSDP and DeepSpeed resume from their own shards, not from the gathered weights.
-UNREAD = {"torchtune": ("model.safetensors.index.json",)}
-# Training goes on without them, with a note: random state, data position.
-DEGRADE = ("rng_state.pth", "rng_state_1.pth", "data.pt", "data_0.pt", "rank_0.pt")
+UNREAD = {
+    "torchtune": ("model.safetensors.index.json",),
+    **{f"hf_zero{stage}": ("model.safetensors",) for stage in (1, 2, 3)},
+}
+# Training goes on without them, with a note: random state, data position, Accelerate's scheduler.
+DEGRADE = ("rng_state.pth", "rng_state_1.pth", "data.pt", "data_0.pt", "rank_0.pt", "scheduler.bin")
 # torchtune overwrites the optimizer of the epoch before: no older one can be resumed from.
 ONLY_THE_NEWEST = ("torchtune",)
 
@@ -67,16 +71,15 @@ def test_the_newest_is_found_by_itself_and_is_whole(name):
     assert {"model", "optimizer", "epoch/step"} <= {state.value for state in search.judgement.states}
 
 
-@pytest.mark.parametrize("name", [*SPECIMENS])
+@pytest.mark.parametrize("name", SPECIMENS)
 def test_the_older_one_is_whole_too(name):
-    policy = Policy(
-        level=Level.DEEP, cache=False, settle_seconds=0, pauses=(), at_most_step=40 if name == "mindspore" else 9
-    )
-    search = choose(FROZEN / name / "output", provenance(name)["framework"], policy)
+    """Alone, without a newer sibling: Accelerate's has no sampler, and nothing tells that none was ever saved."""
+    older = replace(DEEP, at_most_step=40 if name == "mindspore" else 9)
+    search = choose(FROZEN / name / "output", provenance(name)["framework"], older)
     if name in ONLY_THE_NEWEST:
         assert search.rejected[0].finding.verdict is Verdict.INCONSISTENT
     else:
-        assert search.point.finding.verdict is Verdict.VALID
+        assert search.point.finding.verdict in (Verdict.VALID, *[Verdict.DEGRADED] * name.startswith("accelerate"))
 
 
 def damaged_choice(output, path, damage):
@@ -118,7 +121,7 @@ def test_a_missing_part_is_noticed(output):
 
 
 @every()
-@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("keep", [0.0, 0.99])
 def test_a_truncated_part_is_noticed(output, keep):
     newest = newest_of(output)
     missed = [
@@ -238,6 +241,7 @@ def test_each_layout_has_a_specimen_or_says_why_not():
     without = set(BY_NAME) - {provenance(name)["framework"] for name in SPECIMENS}
     assert without == {
         "mindspeed",  # the same tree as Megatron's
+        "concurrent",  # written by our own engine, in its tests
     }
 
 

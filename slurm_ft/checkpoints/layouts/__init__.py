@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .accelerate import ACCELERATE
+from .concurrent import CONCURRENT
 from .dcp import DCP
 from .deepspeed import DEEPSPEED
 from .hf import HF
@@ -37,6 +38,7 @@ LAYOUTS: tuple[Layout, ...] = (
     NEMO,
     MINDSPORE,
     LIGHTNING,
+    CONCURRENT,
     DCP,
     ACCELERATE,
     DEEPSPEED,

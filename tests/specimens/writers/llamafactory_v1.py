@@ -1,7 +1,7 @@
 """LLaMA-Factory v1's checkpoint coordinator, with a trainer that has what the coordinator asks for.
 
-    python llamafactory_v1.py write OUTPUT_DIR
-    python llamafactory_v1.py resume OUTPUT_DIR [resume_from_checkpoint=PATH]     # default auto
+python llamafactory_v1.py write OUTPUT_DIR
+python llamafactory_v1.py resume OUTPUT_DIR [resume_from_checkpoint=PATH]     # default auto
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """NeMo's experiment manager around a Lightning training: it makes the checkpoint callback and finds where to resume.
 
-    python nemo_exp_manager.py write LOG_DIR
-    python nemo_exp_manager.py resume LOG_DIR [exp_manager.resume_if_exists=True exp_manager.resume_from_checkpoint=PATH]
+python nemo_exp_manager.py write LOG_DIR
+python nemo_exp_manager.py resume LOG_DIR [exp_manager.resume_if_exists=True exp_manager.resume_from_checkpoint=PATH]
 """
 
 from __future__ import annotations
