@@ -14,6 +14,7 @@ from slurm_ft import journal
 from slurm_ft.config import Config, Mode
 from slurm_ft.controller.detach import detach
 from slurm_ft.controller.gather import Gathered, gather
+from slurm_ft.controller.settle import settle
 from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import actions, claim, ledger
 from slurm_ft.failover.actions import Done
@@ -69,7 +70,7 @@ def _history(job: JobRecord) -> Ledger:
 
 def _act(hook: Hook, end: JobEnd, decision: Decision, history: Ledger) -> Done:
     done = actions.apply(hook.slurm, hook.key, decision, history)
-    if decision.action in (Action.REQUEUE, Action.RECORD):
+    if decision.action in (Action.REQUEUE, Action.RECORD, Action.RELEASE):
         surviving = set(end.node_names) - set(decision.exclude)
         detach(partial(_release, hook, hook.config.node_reuse_delay if surviving else 0.0))
     return done
@@ -80,6 +81,8 @@ def _release(hook: Hook, delay: float) -> None:
     log = open_log(hook.config, NAME)
     try:
         log.info("job %s: %s", hook.key.address, actions.release(hook.slurm, hook.key, RELEASE_TIMEOUT, delay))
+        if why := settle(hook.slurm, hook.key, log):
+            _record(replace(hook, log=log), None, "blocked", {"reason": why})
     except SlurmCommandError as error:
         log.warning("job %s: its begin time stays, it starts two minutes later: %s", hook.key.address, error)
 
@@ -102,7 +105,7 @@ def _erase_notes(hook: Hook, gathered: Gathered) -> None:
         hook.log.warning("a read verdict stays in a node's Comment: %s", error)
 
 
-def _record(hook: Hook, history: Ledger, what: str, details: Mapping[str, Any]) -> None:
+def _record(hook: Hook, history: Ledger | None, what: str, details: Mapping[str, Any]) -> None:
     """Log and journal. A full or read-only disk costs the record, never the job."""
     hook.log.info("job %s attempt %d %s: %s", hook.key.address, hook.key.attempt, what, dict(details))
     entry = {
@@ -111,7 +114,7 @@ def _record(hook: Hook, history: Ledger, what: str, details: Mapping[str, Any]) 
         "job": hook.key.address,
         "raw_id": hook.key.raw_id,
         "attempt": hook.key.attempt,
-        "run": history.run_id,
+        "run": history.run_id if history else "",
         **details,
     }
     try:

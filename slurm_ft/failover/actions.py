@@ -17,6 +17,7 @@ from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
 RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
 RELEASE_POLL_MAX = 1.0
+LAUNCH_HOLD = "launch failed requeued held"  # Slurm's reason after a failed Prolog, unless nohold_on_prolog_fail is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,9 @@ def _updates(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> 
 
 
 def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:
-    return nodelist.merge(slurm.excluded_nodes(job.address), ",".join(history.excluded)) or None
+    """The user's own and ours. One that the user requires is not excluded: Slurm would never start the job again."""
+    ours = set(history.excluded) - set(nodelist.expand(job.required_nodes))
+    return nodelist.merge(slurm.excluded_nodes(job.address), *sorted(ours)) or None
 
 
 def _write_back(slurm: Slurm, updates: Mapping[str, JobUpdate]) -> None:
@@ -248,5 +251,30 @@ def _release_if_pending(slurm: Slurm, key: JobKey, *, early: bool) -> str:
         return f"nothing to release: {job.state if job else 'gone'}"
     if early or any(part.state == "COMPLETING" for part in components(slurm, job)):
         return ""
+    if job.reason == LAUNCH_HOLD:
+        slurm.release_hold(key.address)
     slurm.update_job(key.address, JobUpdate(start_now=True))
     return "released"
+
+
+def drop_redundant_exclusions(slurm: Slurm, key: JobKey) -> tuple[str, ...]:
+    """Take those of our exclusions from a job that Slurm finds no node for which change nothing: nodes out of service,
+    which cannot run it anyway, and deleted ones. Returns their names. Raises SlurmFtError.
+
+    Without them Slurm starts it when such a node returns. With them it may never look at the job again: at
+    BadConstraints it sets the job's priority to 0, and an update of the exclusions takes that back (measured on 22.05).
+    """
+    job = slurm.job(key.address)
+    history = ledger.read(job.admin_comment) if job else None
+    if job is None or job.state != "PENDING" or history is None:
+        return ()
+    in_service = {node.name for node in slurm.nodes() if not node.draining}
+    redundant = set(history.excluded) - in_service
+    dropped: set[str] = set()
+    for part in components(slurm, job) if redundant else ():
+        excluded = nodelist.expand(slurm.excluded_nodes(part.address))
+        if found := redundant.intersection(excluded):
+            kept = nodelist.fold(name for name in excluded if name not in redundant)
+            slurm.update_job(part.address, JobUpdate(excluded_nodes=kept))
+            dropped |= found
+    return tuple(sorted(dropped))

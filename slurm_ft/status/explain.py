@@ -123,6 +123,8 @@ def _said(entry: Mapping[str, Any]) -> str:
     if entry["what"] == "done":
         steps = ", ".join(map(str, entry.get("steps", ()))) or "nothing"
         return steps + "".join(f"; FAILED: {what}" for what in entry.get("failed", ()))
+    if entry["what"] == "blocked":
+        return str(entry.get("reason"))
     where = f" on {entry['node']}" if "node" in entry else ""
     mode = "" if entry.get("mode") == "act" else f" (mode {entry.get('mode')}: nothing was changed)"
     return f"{entry.get('action')}{where}, rule {entry.get('rule')}: {entry.get('reason')}{mode}"

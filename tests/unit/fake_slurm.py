@@ -86,6 +86,10 @@ class FakeSlurm:
         self._called("requeue", address)
         self.set_job(address, restarts=self._known(address).restarts + 1)
 
+    def release_hold(self, address: str) -> None:
+        self._called("release_hold", address)
+        self.set_job(address, reason="")
+
     def cancel(self, address: str) -> None:
         self._called("cancel", address)
         self.set_job(address, state="CANCELLED")
