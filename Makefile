@@ -4,7 +4,7 @@
 VENV ?= $(shell tools/venv_path.sh)
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib -type f -not -name '*.pyc') pyproject.toml constraints.txt
+SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
 .PHONY: help setup demo demo-refusal test lint type unit test-slurm test-matrix bench bench-ettr fmt clean
@@ -37,7 +37,7 @@ type: setup
 	$(BIN)/mypy
 
 unit: setup ## the tests that need no cluster
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit tests/checkpointing
 
 test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
