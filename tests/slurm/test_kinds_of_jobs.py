@@ -201,18 +201,14 @@ def test_a_spot_job_is_preempted_as_often_as_it_takes_and_still_has_its_failover
         urgent = submit(lab, "--partition=urgent", "--nodes=1", "--exclusive")
         running(lab, urgent, 0)
         end(lab, urgent, 0, 0)
-        lab.run("scontrol", "update", f"JobId={job}", "StartTime=now") if waits(lab, job) else None
+        lab.wait_job(job, "PENDING")
+        lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm's own wait of two minutes
     running(lab, job, 2)
     found = lab.job(job)
     assert (found["restarts"], found["comment"], found["exc_nodes"]) == ("2", "[slurm_ft]", "")
     history = ledger.read(found["admin_comment"])
     assert history is not None
     assert [(attempt.cause, attempt.counted) for attempt in history.attempts] == [("requeued_elsewhere", False)] * 2
-
-
-def waits(lab: Lab, job: int) -> bool:
-    lab.wait_for(lambda: lab.job(job)["state"] == "PENDING", 30)
-    return lab.job(job)["reason"] == "BeginTime"
 
 
 STEPS = ATTEMPT.replace('echo "$restart $SLURMD_NODENAME"', "srun sh -c 'exit 7'\necho \"$restart $SLURMD_NODENAME\"")

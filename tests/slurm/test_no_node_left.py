@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from steps import ENDED, OPTED_IN, end, lose_gpu, make_healthy, running, settings, status, submit
+from steps import ENDED, OPTED_IN, end, entries, lose_gpu, make_healthy, running, status, submit
 
-from slurm_ft import journal
+from slurm_ft.journal_entry import Stage
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.model import JobState
 from slurm_ft.status import render
@@ -33,11 +33,9 @@ def healthy(lab: Lab) -> Iterator[None]:
 
 def blocked(lab: Lab, job: int) -> str:
     """Why the job cannot start, as the controller has found out; the status says the same."""
-    path = settings(lab).state_dir
 
     def reasons() -> list[str]:
-        entries = journal.entries(path)
-        return [entry["reason"] for entry in entries if entry["raw_id"] == job and entry["what"] == "blocked"]
+        return [entry["detail"] for entry in entries(lab, job, Stage.BLOCKED)]
 
     lab.wait_for(reasons, 40, "the explanation")
     shown = status(lab, job)

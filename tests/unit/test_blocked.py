@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm, node
 
+from slurm_ft import journal
+from slurm_ft.config import Config
 from slurm_ft.controller import settle
+from slurm_ft.controller.site import Site
 from slurm_ft.failover import blocked, ledger
-from slurm_ft.model import JobKey, Ledger
+from slurm_ft.failover.progress import Progress
+from slurm_ft.journal_entry import Entry, Stage
+from slurm_ft.model import Action, Decision, Domain, JobKey, JobState, Ledger
 from slurm_ft.slurm.protocol import JobRecord
 
 KEY = JobKey(12, "12", 0)
@@ -52,22 +58,30 @@ def test_the_line_names_what_is_missing(job: JobRecord) -> None:
     assert blocked.why(replace(job, reason="Priority"), nodes, ()) == ""
 
 
-def test_exclusions_are_dropped_before_the_job_is_called_blocked(job: JobRecord) -> None:
+def settled(slurm: FakeSlurm, state_dir: Path) -> list[str]:
+    """What the journal says of the job after the look."""
+    decision = Decision(Action.REQUEUE, JobState.FAILOVER_IN_PROGRESS, Domain.HARDWARE, "xid79", 1, 3, "r", "why")
+    decided = Entry(1.0, Stage.DECIDED, KEY, run="r", decision=decision)
+    settle.settle(Site(Config(state_dir=state_dir), slurm, LOG, ""), Progress(decided))
+    return [entry.detail for entry in journal.entries(state_dir) if entry.stage is Stage.BLOCKED]
+
+
+def test_exclusions_are_dropped_before_the_job_is_called_blocked(job: JobRecord, tmp_path: Path) -> None:
     history = ledger.write("", Ledger("r", (), ("n1",)))
     slurm = FakeSlurm.of(replace(job, admin_comment=history), node("n1", "idle+drain"))
     slurm.excluded["12"] = "n1"
-    assert settle.settle(slurm, KEY, LOG).startswith("cannot start: partition main")
+    assert settled(slurm, tmp_path)[0].startswith("cannot start: partition main")
     assert slurm.excluded["12"] == ""
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "CANCELLED", "COMPLETED"])
-def test_a_job_that_has_started_or_ended_is_not_watched(job: JobRecord, state: str) -> None:
+def test_a_job_that_has_started_or_ended_is_not_watched(job: JobRecord, state: str, tmp_path: Path) -> None:
     slurm = FakeSlurm.of(replace(job, state=state))
-    assert settle.settle(slurm, KEY, LOG) == ""
+    assert settled(slurm, tmp_path) == []
     assert slurm.changes == []
 
 
-def test_a_silent_controller_costs_the_explanation_alone(job: JobRecord) -> None:
+def test_a_silent_controller_costs_the_explanation_alone(job: JobRecord, tmp_path: Path) -> None:
     slurm = FakeSlurm.of(job)
     slurm.refused.add("job")
-    assert settle.settle(slurm, KEY, LOG) == ""
+    assert settled(slurm, tmp_path) == []
