@@ -16,6 +16,11 @@ def _broken(what: str, certainty: Certainty = Certainty.CERTAIN) -> Fact:
     return Fact(Blame.HARDWARE, what, drains=True, scope=Scope.NODE, certainty=certainty)
 
 
+def _broken_link(what: str) -> Fact:
+    """The other end of the cable may be to blame."""
+    return Fact(Blame.HARDWARE, what, drains=True, scope=Scope.FABRIC, certainty=_LIKELY)
+
+
 def _notice(what: str) -> Fact:
     return Fact(Blame.NOBODY, what, scope=Scope.NODE)
 
@@ -23,15 +28,17 @@ def _notice(what: str) -> Fact:
 HOST_FACTS = {
     "mce_uncorrected": _broken("an uncorrected machine check"),
     "mce_corrected": _notice("a corrected machine check"),
+    # What it was stands in lines of its own: a lost page ("Memory failure"), a PCIe error (AER).
+    "cper_recoverable": _notice("a recoverable error that the firmware reported"),
     "memory_failure": _broken("a host memory page that was lost"),
     "edac_uncorrected": _broken("an uncorrectable host memory error"),
     "pcie_fatal": _broken("a fatal PCIe error"),
     "pcie_link_down": _broken("a PCIe device that vanished from its slot", _LIKELY),
     "pcie_nonfatal": _notice("a non-fatal PCIe error"),
     "nic_failed": _broken("a failed network card"),
-    "nic_cable": _broken("a faulty network cable", _LIKELY),
+    "nic_cable": _broken_link("a faulty network cable"),
     "nic_link_down": _notice("a network link that went down"),
-    "nic_down": _broken("a network port that is down", _LIKELY),
+    "nic_down": _broken_link("a network port that is down"),
     "disk_failed": _broken("a failed disk"),
     "disk_io_error": _broken("a disk I/O error", _LIKELY),
     "thermal_shutdown": _broken("a critical temperature of the host"),

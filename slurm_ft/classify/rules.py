@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slurm_ft.classify.facts import Blame
-from slurm_ft.classify.findings import Finding, findings_of, needs_drain
-from slurm_ft.classify.repeats import repeats
+from slurm_ft.classify.findings import Finding, Need, findings_of, need_of
+from slurm_ft.classify.repeats import repeat_of, repeats
 from slurm_ft.model import Certainty, Domain, EventKind, Evidence, ExitStatus, NodeAction, Scope, Verdict
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -34,9 +34,23 @@ class Case:
     findings: tuple[Finding, ...]
     evidence: tuple[Evidence, ...]  # by sensor name, the kernel log first
     exit_status: ExitStatus
-    node_action: NodeAction
+    need: Need
     history: Sequence[PastFault]  # what earlier jobs met on this node
-    asked: str  # the recovery actions that the driver asked for (Xid 154)
+
+    @property
+    def node_action(self) -> NodeAction:
+        """What the node needs: now, or once the same has happened to more jobs."""
+        if self.need.drain or self.returned:
+            return NodeAction.DRAIN
+        faults = (one for one in self.findings if one.blame is Blame.HARDWARE and one.may_repeat)
+        after = any(repeat_of(one.event) for one in faults)
+        return NodeAction.DRAIN_AFTER_REPEAT if after else NodeAction.NONE
+
+    @property
+    def returned(self) -> int:
+        """How many earlier jobs met a hardware fault that now came back; 0 if it did not."""
+        faults = (one for one in self.findings if one.blame is Blame.HARDWARE and one.may_repeat)
+        return max((repeats(one.event, self.history) for one in faults), default=0)
 
     def first(self, *blames: Blame) -> Finding | None:
         """The earliest finding with one of `blames`."""
@@ -54,9 +68,8 @@ def classify(
     `overrides` is the site's own reading of single codes; `history` is what other jobs met on this node lately.
     """
     findings = findings_of(evidence, overrides)
-    drain, asked = needs_drain(findings)
     by_name = sorted(evidence, key=lambda one: (one.sensor != KERNEL_LOG, one.sensor, one.detail))
-    case = Case(findings, tuple(by_name), exit_status, NodeAction.DRAIN if drain else NodeAction.NONE, history, asked)
+    case = Case(findings, tuple(by_name), exit_status, need_of(findings), history)
     for rule in RULES:
         verdict = rule(case)
         if verdict is not None:
@@ -84,6 +97,7 @@ def hardware_fault(case: Case) -> Verdict | None:
         finding.scope,
         finding.certainty,
         finding.event,
+        case.need.at_link,
     )
 
 
@@ -99,7 +113,7 @@ def image_not_loaded(case: Case) -> Verdict | None:
 def repeated_fault(case: Case) -> Verdict | None:
     """A code that is the program's, unless it comes back on the same GPU with every program: drain after repeat."""
     finding = case.first(Blame.APPLICATION, Blame.AMBIGUOUS)
-    if finding is None or finding.blame is not Blame.APPLICATION:
+    if finding is None or finding.blame is not Blame.APPLICATION or not finding.may_repeat:
         return None
     jobs = repeats(finding.event, case.history)
     if not jobs:
@@ -224,13 +238,17 @@ def _located(finding: Finding) -> str:
 
 def _where(finding: Finding) -> str:
     pci = finding.event.pci
-    if finding.scope in (Scope.NODE, Scope.JOB):
+    if finding.scope in (Scope.NODE, Scope.JOB) or finding.event.kind is EventKind.HOST:
         return f" on device {pci}" if pci else ""
     device = "NVSwitch" if finding.event.kind is EventKind.SXID else "GPU"
     return f" on {device} {pci}" if pci else f" on a {device} that the line does not name"
 
 
 def _what_follows(case: Case) -> str:
+    if case.node_action is NodeAction.DRAIN_AFTER_REPEAT:
+        return "the node can stay in service until it comes back"
     if case.node_action is NodeAction.NONE:
         return "the node can stay in service"
-    return "the node needs a drain" + (f", its driver asks for {case.asked}" if case.asked else "")
+    if case.returned and not case.need.drain:
+        return f"it came back after {case.returned} other jobs, so the node needs a drain"
+    return "the node needs a drain" + (f", its driver asks for {case.need.asked}" if case.need.asked else "")

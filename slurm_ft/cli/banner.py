@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_ft import config
-from slurm_ft.checkpoints.finding import printable
+from slurm_ft.checkpoints.printable import printable
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
@@ -42,7 +42,7 @@ def ask_slurm(environ: Mapping[str, str]) -> JobInfo | None:
         slurm = replace(CommandLine.of(settings), timeout=ANSWER_SECONDS, tries=1)
         address = environment.job_key(environ).address
         job = slurm.job(address)
-        return JobInfo(slurm.excluded_nodes(address), failovers_of(job, (), settings)) if job else None
+        return JobInfo(slurm.excluded_nodes(job.address), failovers_of(job, (), settings)) if job else None
     except SlurmFtError:
         return None
 

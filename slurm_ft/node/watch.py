@@ -1,4 +1,4 @@
-"""`slurm-ft watch`: follows the kernel log, keeps the event file, and fails over jobs that hang on a broken GPU.
+"""`slurm-ft watch`: follows the kernel log (and NVML's events), keeps the event file, fails over jobs that hang.
 
 One process on each compute node. It sleeps in poll(2) until the log grows; a timer runs only while an attempt with a
 fatal fault has not ended. All it knows is in files (the log, the event file, the Prolog's notes), so it may be killed
@@ -12,24 +12,24 @@ import select
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import findings_of
-from slurm_ft.config import Config
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.model import Event, EventKind, Evidence
 from slurm_ft.node import attempt_file, event_file
 from slurm_ft.node.attempt_file import RunningAttempt
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.node.hanging import Outcome, Place, handle
+from slurm_ft.node.live import LiveSources
 from slurm_ft.node.waiting import Waiting
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
 from slurm_ft.sensors.kernel_follow import KernelFollower, Sighting
-from slurm_ft.sensors.kernel_log import running_boot
+from slurm_ft.sensors.kernel_log import OF_THE_NODE, running_boot
 
 if TYPE_CHECKING:
     from slurm_ft.classify.overrides import Overrides
@@ -38,23 +38,6 @@ MARKERS_KEPT = 4096
 ENDS_WITHIN = (
     60.0  # seconds after which a job whose script was killed is looked at again; Slurm's UnkillableStepTimeout
 )
-
-
-class LiveSource(Protocol):
-    """What tells of faults while they happen and is not the kernel log, such as NVML's event set.
-
-    A source that can only be waited for in its own way runs in a child process and writes to a pipe.
-    """
-
-    def fileno(self) -> int:
-        """What to poll for input."""
-
-    def read(self) -> Sequence[Event]:
-        """What has come, without waiting. Raises OSError when nothing will come any more."""
-
-
-# Each opens one source, and raises OSError or SlurmFtError where there is none.
-LIVE_SOURCES: tuple[Callable[[Config], LiveSource], ...] = ()
 
 
 def watch(place: Place) -> None:
@@ -68,23 +51,15 @@ def watch(place: Place) -> None:
     watcher.resume()
     poll = select.poll()
     poll.register(follower, select.POLLIN)
-    sources = {source.fileno(): source for source in _live_sources(place)}
-    for descriptor in sources:
-        poll.register(descriptor, select.POLLIN)
-    while True:
-        watcher.take_news()
-        pause = watcher.look()
-        for descriptor, _ in poll.poll(None if pause is None else math.ceil(pause * 1000)):
-            if descriptor in sources and not watcher.take_live(sources[descriptor]):
-                poll.unregister(descriptor)
-
-
-def _live_sources(place: Place) -> Iterator[LiveSource]:
-    for opened in LIVE_SOURCES:
-        try:
-            yield opened(place.config)
-        except (OSError, SlurmFtError) as error:  # the kernel log alone is enough
-            place.log.warning("not watched: %s", error)
+    live = LiveSources(place.config, place.log, poll)
+    try:
+        while True:
+            watcher.take_news()
+            pauses = [pause for pause in (watcher.look(), live.tend()) if pause is not None]
+            for descriptor, _ in poll.poll(math.ceil(min(pauses) * 1000) if pauses else None):
+                watcher.take_live(tuple(live.news(descriptor)))
+    finally:
+        live.close()
 
 
 def is_fatal(event: Event, overrides: Overrides = MappingProxyType({})) -> bool:
@@ -108,6 +83,7 @@ class Watcher:
         self._markers: dict[str, int] = {}
         self._recorded: Counter[tuple[object, ...]] = Counter()
         self._waiting = Waiting()
+        self._host_told: set[str] = set()  # attempts that go on after a fault of the node around the GPUs
 
     def resume(self) -> None:
         """Take up what the file holds of this boot. Each running attempt gets its full grace time."""
@@ -133,19 +109,15 @@ class Watcher:
             self._take(batch, attempts)
             batch = behind
 
-    def take_live(self, source: LiveSource) -> bool:
-        """Record what another source has seen; False when it has ended. It tells of now, so of those that run now."""
-        try:
-            events = source.read()
-        except OSError as error:
-            self._place.log.error("no longer watched: %s", error)
-            return False
+    def take_live(self, events: Sequence[Event]) -> None:
+        """Record what another source has seen. It tells of now, so of the attempts that run now."""
+        if not events:
+            return
         attempts = self._attempts()
         self._waiting.keep(frozenset(attempt.name for attempt in attempts))
         for event in events:
             owners = tuple(attempt.name for attempt in attempts if self._has_gpu(attempt, event))
             self._store(self._begin([RecordedEvent(self._boot, event_file.LIVE, time.time(), event, owners)], attempts))
-        return True
 
     def look(self) -> float | None:
         """Act on every attempt whose time has come; returns the seconds until the next, None for never."""
@@ -171,6 +143,9 @@ class Watcher:
 
     def _finish(self, name: str, outcome: Outcome) -> None:
         if outcome is Outcome.INNOCENT:
+            self._waiting.drop(name)
+        elif outcome is Outcome.GOES_ON:
+            self._host_told.add(name)
             self._waiting.drop(name)
         elif outcome is Outcome.SETTLED:
             self._waiting.settle(name)
@@ -216,7 +191,9 @@ class Watcher:
             self._place.log.error("%s cannot be written: %s", self._file, error)
 
     def _await(self, one: RecordedEvent, attempts: Sequence[RunningAttempt]) -> None:
-        concerned = [attempt.name for attempt in attempts if attempt.name in one.attempts]
+        self._host_told &= {attempt.name for attempt in attempts}
+        told = self._host_told if one.event.kind is EventKind.HOST else frozenset()
+        concerned = [attempt.name for attempt in attempts if attempt.name in one.attempts and attempt.name not in told]
         if not concerned or not is_fatal(one.event, self._overrides):
             return
         grace = self._place.config.watch_grace
@@ -242,7 +219,7 @@ class Watcher:
         return sequence > self._markers.get(start.marker, -1)
 
     def _has_gpu(self, attempt: RunningAttempt, event: Event) -> bool:
-        if event.kind is EventKind.SXID:
+        if event.kind in OF_THE_NODE:
             return True
         gpus = gpus_of_job(
             attempt.gpus,
