@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from safetensors.torch import load_file
 
@@ -73,16 +75,17 @@ def _values(left: Any, right: Any, place: str = "") -> list[str]:
     if isinstance(left, torch.Tensor):
         same = left.dtype == right.dtype and left.shape == right.shape and torch.equal(left, right)
         return [] if same else [f"{place} differs"]
-    if isinstance(left, dict):
-        if list(map(str, left)) != list(map(str, right)):
-            return [f"{place} has other keys"]
-        return [what for key in left for what in _values(left[key], right[key], f"{place}/{key}")]
-    if isinstance(left, list | tuple):
-        if len(left) != len(right):
-            return [f"{place} has another length"]
-        pairs = zip(left, right, strict=True)
-        return [what for index, pair in enumerate(pairs) for what in _values(*pair, f"{place}/{index}")]
-    if hasattr(left, "__dict__"):
-        return _values(vars(left), vars(right), place)
-    same = bool((left == right) if not hasattr(left, "all") else (left == right).all()) or left is right
-    return [] if same else [f"{place}: {left!r} and {right!r}"[:200]]
+    parts, our_parts = _parts(left), _parts(right)
+    if parts is None or our_parts is None:
+        return [] if left is right or numpy.all(left == right) else [f"{place}: {left!r} and {right!r}"[:200]]
+    if list(map(str, parts)) != list(map(str, our_parts)):
+        return [f"{place} has other keys"]
+    return [what for key in parts for what in _values(parts[key], our_parts[key], f"{place}/{key}")]
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    return None if isinstance(value, Enum | type) else getattr(value, "__dict__", None)

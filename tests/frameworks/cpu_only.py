@@ -1,4 +1,4 @@
-"""Mends, for the tests only, what keeps stock frameworks from training on a CPU. None of it is about checkpoints of ours.
+"""Mends, for the tests only, what keeps stock frameworks from training on a CPU. Nothing here is about our checkpoints.
 
 * torch.load cannot map "cpu:0", which transformers 5.10 asks for when it resumes under DDP;
 * deepspeed 0.18's ZeRO-1 and -2 gather into views, which torch 2.13's gloo refuses ("Output 0 of Split is a view");

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-VENDOR = Path(os.environ.get("CT_VENDOR") or HERE.parent.parent / "slurm_ft" / "vendor")
+VENDOR = HERE.parent.parent / "slurm_ft" / "vendor"
 BIN = Path(sys.executable).parent
 
 LAUNCH_SECONDS = 240  # a guard against a hang; a launch takes about 15 s

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 scenario.py SPECIFICATION.json
 
-The specification is {"report": DIRECTORY, "runs": [RUN, ...]}; each run is a training of its own with a new Trainer. The
-report of a run is DIRECTORY/NAME-RANK.json.
+The specification is {"report": DIRECTORY, "runs": [RUN, ...]}; each run is a training of its own with a new Trainer.
+The report of a run is DIRECTORY/NAME-RANK.json.
 """
 
 from __future__ import annotations
@@ -140,8 +140,7 @@ def make_trainer(run: dict) -> Trainer:
         from peft import LoraConfig, get_peft_model
 
         model = get_peft_model(model, LoraConfig(r=4, lora_dropout=0.1, target_modules=["q_proj", "v_proj"]))
-    trainer = Trainer(model=model, args=args, train_dataset=Tokens(40, seed=1), eval_dataset=Tokens(8, seed=2))
-    return trainer
+    return Trainer(model=model, args=args, train_dataset=Tokens(40, seed=1), eval_dataset=Tokens(8, seed=2))
 
 
 def without_times(entry: dict) -> dict:

@@ -2,8 +2,8 @@
 
     python tiny_llama.py DIRECTORY
 
-makes `DIRECTORY/model` for `from_pretrained` and `DIRECTORY/{train,validation}.txt` for `load_dataset("text")`. The same
-bytes every time.
+makes `DIRECTORY/model` for `from_pretrained` and `DIRECTORY/{train,validation}.txt` for `load_dataset("text")`. The
+same bytes every time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-WORDS = """the a old quiet grey long river harbour letter road stone morning boat sailor child clock neighbour cat watches
-remembers follows carries forgets paints before dawn without word every winter in rain for while once more""".split()
+WORDS = tuple(
+    "the a old quiet grey long river harbour letter road stone boat sailor child clock cat watches paints".split()
+)
 
 
 def sentences(count: int, seed: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Concurrent checkpointing for a Hugging Face Trainer, in the three lines that a training script has for it.
 
     from datastates.llm import DecoratedCheckpointing
-    ckpt_engine = DecoratedCheckpointing(runtime_config={"host_cache_size": 50, ..., "trainer": trainer}, rank=args.local_rank)
+    engine = DecoratedCheckpointing(runtime_config={"host_cache_size": 50, "trainer": trainer}, rank=args.local_rank)
     trainer.train(resume_from_checkpoint=os.getenv("CKPT_LAST_STEP") is not None)
 
 The trainer's `train` then resumes from the newest sound checkpoint, and saves in the background below
@@ -125,7 +125,10 @@ class DecoratedCheckpointing:
         if not wanted:
             return None
         found = get_last_checkpoint_preprocess(
-            self._trainer.args.output_dir, resume.wanted_step(os.environ), self._ranks, strict=self._settings.strict_resume
+            self._trainer.args.output_dir,
+            resume.wanted_step(os.environ),
+            self._ranks,
+            strict=self._settings.strict_resume,
         )
         if found is not None:
             worlds.check(self._trainer, Path(found), self._ranks.world_size)
@@ -148,10 +151,14 @@ def get_last_checkpoint_preprocess(
         if ranks.rank == 0:
             log.error("[Concurrent Checkpoint] No Checkpoint found with step: %d", step)
         if strict:
-            raise resume.ResumeError(f"no sound checkpoint in {output_dir}", "strict_resume forbids to start from scratch")
+            raise resume.ResumeError(
+                f"no sound checkpoint in {output_dir}", "strict_resume forbids to start from scratch"
+            )
         return None
     if ranks.rank == 0:
         log.info("[Concurrent Checkpoint] resuming from %s", answer.path)
         if step not in (resume.LATEST, answer.step):
-            log.warning("[Concurrent Checkpoint] step %d was asked for, step %d is the newest up to it", step, answer.step)
+            log.warning(
+                "[Concurrent Checkpoint] step %d was asked for, step %d is the newest up to it", step, answer.step
+            )
     return answer.path

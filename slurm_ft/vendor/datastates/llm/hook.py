@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._engine.engine import Outcome
+from .._engine.status import Outcome
 from . import saver
 from .termination import Notice, Signals, board_of
 

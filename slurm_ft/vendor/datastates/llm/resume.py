@@ -82,7 +82,7 @@ def _told_by_rank_zero(output_dir: Path, step: int, refused: frozenset[Path], ra
 
 
 def _search(output_dir: Path, step: int, refused: frozenset[Path]) -> Answer:
-    policy = Policy(at_most_step=None if step == LATEST else step)
+    policy = Policy(at_most_step=None if step == LATEST else step, exclude=refused, cache=False)
     try:
         search = choose(output_dir, "hf", policy)
     except CheckpointError as error:

@@ -17,14 +17,13 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TypeAlias
 
     from .._engine.capture import Capture
 
-Writer = Callable[..., Any] if TYPE_CHECKING else object
+    Writer: TypeAlias = Callable[..., Any]
 
 
 class _Switch(threading.local):
@@ -32,7 +31,7 @@ class _Switch(threading.local):
 
 
 _switch = _Switch()
-_wrappers: dict[Writer, Writer] = {}  # a framework's function -> ours
+_wrappers: dict[int, Writer] = {}  # identity of a framework's function -> ours, which keeps it alive
 _scanned = 0  # modules that were loaded when the bindings were last replaced
 
 
@@ -58,12 +57,11 @@ def _replace_bindings() -> None:
     if len(sys.modules) == _scanned:
         return
     _add_wrappers()
-    by_identity = {id(original): wrapper for original, wrapper in _wrappers.items()}
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
         for name, value in list(names.items()):
-            wrapper = by_identity.get(id(value))
-            if wrapper is not None and module.__name__ != __name__:
+            wrapper = _wrappers.get(id(value))
+            if wrapper is not None:
                 names[name] = wrapper
     _scanned = len(sys.modules)
 
@@ -71,10 +69,10 @@ def _replace_bindings() -> None:
 def _add_wrappers() -> None:
     for module_name, attribute, make in _SINKS:
         original = getattr(sys.modules.get(module_name), attribute, None)
-        if original is not None and not hasattr(original, "datastates_original"):
+        if original is not None and not hasattr(original, "__wrapped_by_datastates__"):
             wrapper = make(original)
-            wrapper.datastates_original = original
-            _wrappers[original] = wrapper
+            vars(wrapper)["__wrapped_by_datastates__"] = True
+            _wrappers[id(original)] = wrapper
 
 
 def _torch_save(original: Writer) -> Writer:
@@ -91,7 +89,7 @@ def _torch_save(original: Writer) -> Writer:
 
 def _save_safetensors(original: Writer) -> Writer:
     @functools.wraps(original)
-    def save_file(tensors: dict[str, torch.Tensor], filename: Any, metadata: dict[str, str] | None = None) -> Any:
+    def save_file(tensors: dict[str, Any], filename: Any, metadata: dict[str, str] | None = None) -> Any:
         capture = _switch.capture
         if capture is None or not capture.owns(filename):
             return original(tensors, filename, metadata)
@@ -120,7 +118,7 @@ def _directory_of(options: dict[str, Any]) -> Any | None:
     writer = options.get("storage_writer")
     if writer is None:
         return options.get("checkpoint_id")
-    from torch.distributed.checkpoint import FileSystemWriter  # noqa: PLC0415 - costs a second, needed by FSDP only
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: PLC0415 - heavy, for FSDP only
 
     return writer.path if type(writer) is FileSystemWriter else None
 

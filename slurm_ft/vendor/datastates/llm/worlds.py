@@ -19,8 +19,8 @@ _RNG = re.compile(r"rng_state_([0-9]+)\.pth")
 def check(trainer: Any, path: Path, world_size: int) -> None:
     """Raise ResumeError if this run's number of ranks cannot load the checkpoint; warn if that changes the training.
 
-    DeepSpeed's ZeRO states belong to the rank that wrote them. The other modes resume with any number, but the order of
-    the data and the random numbers are those of the old number.
+    DeepSpeed's ZeRO states belong to the rank that wrote them. The other modes resume with any number, but with another
+    order of the data and other random numbers.
     """
     saved = saved_world_size(path)
     if saved is None or saved == world_size:
@@ -32,8 +32,8 @@ def check(trainer: Any, path: Path, world_size: int) -> None:
             'with deepspeed\'s ds_to_universal.py and set "checkpoint": {"load_universal": true}',
         )
     log.warning(
-        "[Concurrent Checkpoint] %s was saved by %d ranks and this run has %d: random numbers and the order of the data "
-        "will differ from a training without the change",
+        "[Concurrent Checkpoint] %s was saved by %d ranks and this run has %d: random numbers and the order of the "
+        "data will differ from a training without the change",
         path,
         saved,
         world_size,
