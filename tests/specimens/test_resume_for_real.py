@@ -1,6 +1,6 @@
 """The newest checkpoint breaks, slurm-ft chooses, and the framework itself goes on from there. Its writer tells where.
 
-`make test-specimens`; each needs the environment of its framework, which tools/frameworks.py makes.
+`make test-specimens`; each needs the environment of its framework, which tools/frameworks.sh makes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def slurm_ft(specimen: Specimen, output: Path) -> dict[str, str]:
 def test_goes_on_from_the_one_before_when_the_newest_is_broken(name, tmp_path):
     specimen = next(one for one in SPECIMENS if one.name == name)
     if not python_of(specimen).exists():
-        pytest.skip(f"{specimen.environment} is not installed: tools/frameworks.py {specimen.environment}")
+        pytest.skip(f"{specimen.environment} is not installed: make test-specimens")
     output = written(specimen, tmp_path)
     for pattern in BREAKS[name].split():
         for path in output.glob(pattern):
@@ -94,7 +94,7 @@ def test_torchtune_goes_on_from_its_newest_epoch(tmp_path):
     """Its optimizer is overwritten with each epoch, so there is no older one to go on from."""
     specimen = next(one for one in SPECIMENS if one.name == "torchtune")
     if not python_of(specimen).exists():
-        pytest.skip(f"{specimen.environment} is not installed: tools/frameworks.py {specimen.environment}")
+        pytest.skip(f"{specimen.environment} is not installed: make test-specimens")
     exports = slurm_ft(specimen, written(specimen, tmp_path))
     said = run(specimen, ["resume", "output", *shlex.split(exports["CKPT_RESUME_ARGS"])], tmp_path, exports)
     assert said["first_step"] == 10

@@ -38,6 +38,6 @@ def content(path: Path) -> object:
 @pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda specimen: specimen.name)
 def test_the_same_structure_as_frozen(specimen, tmp_path):
     if not python_of(specimen).exists():
-        pytest.skip(f"{specimen.environment} is not installed: tools/frameworks.py {specimen.environment}")
+        pytest.skip(f"{specimen.environment} is not installed: make test-specimens")
     run(specimen, ["write", freeze.target_of(specimen)], tmp_path)
     assert structure(tmp_path / "output") == structure(specimen.directory / "output")

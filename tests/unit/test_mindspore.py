@@ -142,9 +142,8 @@ def test_lightnings_files_of_the_same_ending_are_torchs():
 def test_no_content_leads_to_anything_but_a_finding(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("any") / "net-1_1.ckpt"
     path.write_bytes(b"\x0a" + content)
-    with opened(path, path.name) as source:
-        with suppress(DamagedError):
-            assert read_parameters(source)
+    with opened(path, path.name) as source, suppress(DamagedError):
+        assert read_parameters(source)
 
 
 @given(st.integers(0, 353), st.integers(0, 255))
