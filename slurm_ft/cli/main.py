@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": ("slurm_ft.cli.explain", "say what was seen, decided and done about each attempt of a job"),
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
     "watch": ("slurm_ft.cli.watch", "watch a node's GPUs, and fail over jobs that hang on a broken one"),
+    "check-node": ("slurm_ft.cli.check_node", "look at the GPUs of a node while no job is on it"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
