@@ -62,10 +62,9 @@ def _attempts(sources: Sources, history: Ledger) -> list[int]:
     numbers |= {entry.key.attempt for entry in _entries(sources)}
     numbers |= {verdict.attempt for verdict in _verdicts(sources)}
     prefix = f"{sources.raw_id}."
-    judged = (
-        one.attempt for every in (sources.judged or {}).values() for one in every if _of_this_job(sources, one.at)
-    )
-    numbers |= {int(name.removeprefix(prefix)) for name in judged if name.startswith(prefix)}
+    judged = (one for every in (sources.judged or {}).values() for one in every if _of_this_job(sources, one.at))
+    own = (one.attempt.removeprefix(prefix) for one in judged if one.attempt.startswith(prefix))
+    numbers |= {int(number) for number in own if number.isdecimal()}
     return sorted(numbers | ({sources.job.restarts} if sources.job else set()))
 
 

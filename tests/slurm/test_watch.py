@@ -109,7 +109,15 @@ def assert_explained(lab: Lab, job: int, bad: str) -> None:
     """To an admin on the controller with all there is, to the user with the ledger and what the nodes carry."""
     environ = {"SLURM_FT_CONFIG": str(lab.layout.config)}
     story = lab.run(str(lab.command), "explain", str(job), env=environ)
-    for part in (f"restart 0 on {bad}", "event file, record", "record on the node", "watcher ", "rule hardware_fault"):
+    for part in (
+        f"restart 0 on {bad}",
+        "event file, record",
+        "(kernel_log)",
+        "node action drain",
+        "record on the node",
+        "watcher ",
+        "rule hardware_fault",
+    ):
         assert part in story
     assert "excluded" in lab.run(str(lab.command), "explain", str(job), env=environ, user=lab.spec.user)
 
