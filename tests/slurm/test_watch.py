@@ -144,9 +144,7 @@ def test_a_job_that_did_not_ask_runs_on_and_its_node_is_drained(lab: Lab) -> Non
         time.sleep(1)
         found = lab.job(job)
         assert (found["state"], found["restarts"], found["comment"]) == ("RUNNING", "0", "mine")
-        assert [(entry["action"], entry["rule"]) for entry in acts(lab, job)] == [
-            ("leave the job running", "not_opted_in")
-        ]
+        assert [(entry["action"], entry["rule"]) for entry in acts(lab, job)] == [("none", "not_opted_in")]
 
 
 @pytest.mark.parametrize(
@@ -274,6 +272,4 @@ def test_it_only_says_what_it_would_do_in_mode_observe(tmp_path_factory: pytest.
         time.sleep(1)
         assert lab.job(job)["state"] == "RUNNING"
         assert (lab.node(node)[1], lab.node(node)[2]) == ("", "")
-        assert [(entry["mode"], entry["action"]) for entry in acts(lab, job)] == [
-            ("observe", "end the job, to be requeued")
-        ]
+        assert [(entry["mode"], entry["action"]) for entry in acts(lab, job)] == [("observe", "requeue")]
