@@ -1,4 +1,4 @@
-"""What a checkpoint costs the training, against what else one could use. docs/concurrent_checkpointing.md has the table.
+"""What a checkpoint costs the training, against what else one could use.
 
 All modes run interleaved in one process, in an order shuffled for each round, with the same durability: every file and
 directory fsynced, on the disk of `--dir`. A control round saves nothing. Ours hashes every byte and commits atomically
@@ -19,6 +19,7 @@ import os
 import random
 import shutil
 import statistics
+import sys
 import threading
 import time
 import warnings
@@ -85,7 +86,11 @@ class Modes:
     def __init__(self, training: Training, directory: Path) -> None:
         self._training = training
         self._directory = directory
-        self._stager = DefaultStager(StagingOptions(False, False, True, False))
+        self._stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=False, use_shared_memory=False, use_async_staging=True, use_non_blocking_copy=False
+            )
+        )
         self._staging: Any = None
         register_optimizer_step_pre_hook(lambda *_: self._await_staging())
         self._engines = {copy: self._engine(copy) for copy in ("lazy", "eager")}
@@ -212,7 +217,6 @@ def pressure() -> float:
 
 def measure(training: Training, save: Callable[[int], Wait], number: int, least_steps: int) -> Sample:
     """Save once between steps, and step until it is durable."""
-    os.sync()
     training.step()
     with peak_memory() as peak:
         cpu, started = cpu_seconds(), time.perf_counter()
@@ -244,6 +248,7 @@ def run(training: Training, modes: Modes, arguments: argparse.Namespace) -> dict
             sample = measure(training, modes.all[name], number, arguments.steps)
             if round_number:  # the first round warms everything up
                 results[name].samples.append(sample)
+        print(f"round {round_number} of {arguments.rounds}", file=sys.stderr)
     return results
 
 
