@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import errno
+import fcntl
 import io
+import os
 import zipfile
 
 import pytest
@@ -13,7 +16,7 @@ from small_training import WIDTH, Training, differences, load, snapshot_of
 
 from slurm_ft.checkpoints import Policy, choose
 from slurm_ft.checkpoints.finding import Level
-from slurm_ft.vendor.datastates._engine import skeleton
+from slurm_ft.vendor.datastates._engine import skeleton, writer
 
 # What safetensors 0.8.0 wrote for save_file({"b": arange(3.), "a": tensor([1, 2]), "c": bfloat16 ones(2), "e": empty},
 # metadata={"format": "pt"}): the header, then the data.
@@ -48,6 +51,30 @@ def read_unchecked(path, record) -> bytes:
         name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
         file.seek(name + extra, io.SEEK_CUR)
         return file.read(record.file_size)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_files_are_whole_with_and_without_direct_io(training, make_engine, direct):
+    engine, expected = make_engine(direct_io=direct), snapshot_of(training.state())
+    engine.save(2, lambda c: c.torch_save(training.state(), c.directory / "state.pt"))
+    assert differences(expected, load(engine, 2)) == []
+
+
+def test_a_file_system_that_refuses_direct_writes_gets_buffered_ones(training, make_engine, monkeypatch):
+    engine, expected = make_engine(), snapshot_of(training.state())
+    write = writer._write_all
+    refused = []
+
+    def picky(descriptor, view, offset):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            refused.append(offset)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        write(descriptor, view, offset)
+
+    monkeypatch.setattr(writer, "_write_all", picky)
+    engine.save(2, lambda c: c.torch_save(training.state(), c.directory / "state.pt"))
+    assert differences(expected, load(engine, 2)) == []
+    assert refused
 
 
 @pytest.mark.parametrize("mmap", [True, False])
