@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
-from slurm_ft.failover import comment_tag, hanging, ledger, node_record
+from slurm_ft.failover import comment_tag, hanging, ledger, node_record, resume_tag
 from slurm_ft.failover.comment_tag import Tag
+from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.protocol import JobUpdate, NodeRecord, Slurm
@@ -166,6 +167,21 @@ def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> Non
     tag = Tag(history.count, limit, history.excluded, cause)
     comment = comment_tag.write(job.comment, tag) if history.count else None
     slurm.update_job(key.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
+
+
+def note_resume(slurm: Slurm, address: str, mark: ResumeMark) -> bool:
+    """Note in the job's Comment from which step this attempt resumes; the job's own user does it. Whether it was noted.
+
+    It is not when the job is in another attempt by now, or when its Comment is too full. Raises SlurmCommandError.
+    """
+    job = slurm.job(address)
+    if job is None or job.state != "RUNNING" or job.restarts != mark.attempt:
+        return False
+    comment = resume_tag.write(job.comment, mark)
+    if comment is None or comment == job.comment:
+        return comment is not None
+    slurm.update_job(address, JobUpdate(comment=comment))
+    return True
 
 
 def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:

@@ -10,6 +10,7 @@ from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import actions, comment_tag, ledger, node_record
 from slurm_ft.failover.comment_tag import COMMENT_LIMIT
 from slurm_ft.failover.policy import decide
+from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Action, Decision, JobEnd, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate
 
@@ -282,3 +283,35 @@ def test_the_records_of_a_job_that_runs_again_are_replaced(slurm: FakeSlurm, his
     slurm.job_records.clear()
     actions.write_records(slurm, KEY, history, 3)
     assert len(updates(slurm)) == 1
+
+
+class TestNoteResume:
+    MARK = ResumeMark(1200, 0, 0)
+
+    def test_the_mark_stands_beside_the_controllers_tag(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", state="RUNNING")
+        assert actions.note_resume(slurm, "12", self.MARK)
+        assert updates(slurm) == [JobUpdate(comment="team=vision [slurm_ft] [slurm_ft.resume step=1200 attempt=0]")]
+
+    def test_nothing_is_written_twice(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", state="RUNNING")
+        assert actions.note_resume(slurm, "12", self.MARK)
+        assert actions.note_resume(slurm, "12", self.MARK)
+        assert len(updates(slurm)) == 1
+
+    @pytest.mark.parametrize("change", [{"restarts": 1}, {"state": "COMPLETING"}])
+    def test_a_late_word_on_an_attempt_that_is_over_is_not_written(
+        self, slurm: FakeSlurm, change: dict[str, object]
+    ) -> None:
+        slurm.set_job("12", **{"state": "RUNNING", **change})
+        assert not actions.note_resume(slurm, "12", self.MARK)
+        assert updates(slurm) == []
+
+    def test_the_controllers_own_write_keeps_the_mark(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        slurm.set_job("12", comment="[slurm_ft] [slurm_ft.resume step=1200 attempt=0]")
+        actions.apply(slurm, KEY, requeue, history)
+        assert slurm.job_records["12"].comment == (
+            "[slurm_ft n=1/3 ex=n1 cause=xid79] [slurm_ft.resume step=1200 attempt=0]"
+        )
