@@ -1,10 +1,11 @@
-"""What this cluster shows: how often nodes fail (the journal), and what saving costs (the files of past checkpoints)."""
+"""What this cluster shows: how often nodes fail (the journal), and what saving costs (past checkpoints' files)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -66,7 +67,7 @@ def saves(checkpoints: Sequence[tuple[int, Path]]) -> Saves:
     writes = [last - first for _, first, last in spans if last > first]
     paces = [
         ((later[2] - earlier[2]) / (later[0] - earlier[0]), later[0] - earlier[0])
-        for earlier, later in zip(spans, spans[1:], strict=False)
+        for earlier, later in pairwise(spans)
         if later[2] > earlier[2] and later[0] > earlier[0]
     ]
     return Saves(

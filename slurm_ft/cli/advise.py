@@ -13,13 +13,14 @@ from slurm_ft.advise import observed
 from slurm_ft.advise.cadence import Costs, best_interval, lost_share, steps_for
 from slurm_ft.advise.observed import FailureRate, Saves
 from slurm_ft.checkpoints import find_candidates
+from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.slurm.cli import CommandLine
 
 EPILOG = """\
 The interval is Young's and Daly's optimum. A save costs what training waits for it: with a save in the background that
-is far less than the time until it is on the disk. --output-dir measures a save from the times of past checkpoints' files
-(a lower bound), and how long a step takes; --save-seconds and --step-seconds win over that.
+is far less than the time until it is on the disk. --output-dir measures a save from the times of past checkpoints'
+files (a lower bound), and how long a step takes; --save-seconds and --step-seconds win over that.
 How often a node fails is read from the controller's journal where it can be read, else assumed (and said so).
 Exit code: 0; 1 when a number is missing or makes no sense."""
 
@@ -73,7 +74,8 @@ def advice(question: Question) -> list[str]:
     """The lines of the answer."""
     costs, rate = question.costs, question.rate
     best = best_interval(costs)
-    lower_bound = f", median of {question.saves.count} checkpoints, a lower bound" * bool(question.measured)
+    count = question.saves.count if question.saves else 0
+    lower_bound = f", median of {count} checkpoints, a lower bound" * question.measured
     lines = [
         f"a node fails     every {rate.node_hours:,.0f} hours: {rate.source}",
         f"the job          {question.nodes} node(s): a failure every {_duration(costs.mtbf)}",
@@ -115,9 +117,10 @@ def _question(arguments: argparse.Namespace) -> Question:
 
 
 def _measure(directory: Path, framework: str) -> Saves:
-    entries = find_candidates(directory, framework).entries
+    with translated():
+        entries = find_candidates(directory, framework).entries
     try:
-        return observed.saves([(candidate.step, candidate.path) for candidate in entries])
+        return observed.saves([(entry.step, entry.path) for entry in entries])
     except OSError as error:
         raise SlurmFtError(f"{directory}: {error}", "Give --save-seconds instead") from error
 

@@ -51,6 +51,7 @@ class Settings:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
+    parser.set_defaults(command=())  # what is behind `--`
     actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|new")
     actions.add_parser("list", help="name the templates")
     show = actions.add_parser("show", help="print one")
@@ -64,8 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         new.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", default="")
     new.add_argument("--gpus", metavar="N", default="", help="GPUs of each node")
     new.add_argument("--output-dir", metavar="DIR", default="", help="where the training saves")
-    new.add_argument("--framework", metavar="NAME", default="", help="whose checkpoints (default: as the template says)")
-    new.add_argument("command", nargs=argparse.REMAINDER, help="behind `--`: what to train")
+    new.add_argument(
+        "--framework", metavar="NAME", default="", help="whose checkpoints (default: as the template says)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -125,8 +127,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     for option, value in options.items():
         if not re.fullmatch(r"[\w.,:/@%+=-]+", value):
             raise SlurmFtError(f"--{option}={value!r} cannot stand in an #SBATCH line", "Use a value without blanks")
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    return Settings(options, arguments.spot, arguments.output_dir, arguments.framework, command)
+    return Settings(options, arguments.spot, arguments.output_dir, arguments.framework, arguments.command)
 
 
 def _template(name: str) -> str:
@@ -148,4 +149,4 @@ def _write(path: Path, text: str) -> None:
     except FileExistsError:
         raise SlurmFtError(f"{path} exists already", "Name another file, or remove that one") from None
     except OSError as error:
-        raise SlurmFtError(f"{path} cannot be written: {error.strerror}", "Name a place that you can write to") from error
+        raise SlurmFtError(f"{path} cannot be written: {error.strerror}", "Name another place") from error

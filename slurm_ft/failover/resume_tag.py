@@ -44,16 +44,16 @@ def read(comment: str) -> ResumeMark | None:
     match = _TAG.search(comment)
     if match is None:
         return None
-    pairs = dict(word.partition("=")[::2] for word in match["fields"].split())
+    pairs: dict[str, str] = dict(word.partition("=")[::2] for word in match["fields"].split())
     step, attempt = pairs.get("step", ""), pairs.get("attempt", "")
     if not (step == "none" or _STEP.fullmatch(step)) or not _ATTEMPT.fullmatch(attempt):
         return None
-    since = pairs.get("since", attempt)
-    alert = pairs.get("alert", "")
+    first, alert = pairs.get("since", attempt), pairs.get("alert", "")
+    since = int(first) if _ATTEMPT.fullmatch(first) else int(attempt)
     return ResumeMark(
         step=None if step == "none" else int(step),
         attempt=int(attempt),
-        since=min(int(since), int(attempt)) if _ATTEMPT.fullmatch(since) else int(attempt),
+        since=min(since, int(attempt)),
         alert=alert if _WORD.fullmatch(alert) else "",
     )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +31,17 @@ class Locks:
     kept: tuple[tuple[Path, str], ...] = ()  # with the reason
 
 
-def clear(environ: Mapping[str, str], *, alone: bool) -> Locks:
-    """Remove the user's stale locks. `alone`: the user runs nothing but this job. Never raises."""
+def clear(environ: Mapping[str, str], alone: Callable[[], bool]) -> Locks:
+    """Remove the user's stale locks. `alone` says whether the user runs nothing but this job; it is asked only where
+    there are locks. Never raises."""
     cleared: list[Path] = []
     kept: list[tuple[Path, str]] = []
     found = [lock for lock in _locks(environ) if _is_ours(lock)]
-    held = _open_files() if found else set()
+    if not found:
+        return Locks()
+    held, nobody_else = _open_files(), alone()
     for lock in found:
-        reason = _still_needed(lock, held, alone=alone)
+        reason = _still_needed(lock, held, alone=nobody_else)
         if not reason:
             try:
                 lock.unlink(missing_ok=True)

@@ -54,12 +54,10 @@ def saved(directory: Path, layout: str) -> Mapping[str, Saved] | None:
         entries = find_candidates(directory, layout).entries
     except CheckpointError:
         return None
-    ordered = sorted(entries, key=lambda candidate: candidate.step)
-    middle = {candidate.path for candidate in ordered[LOOKED_INTO:-LOOKED_INTO]}
-    return {
-        str(candidate.path): Saved(candidate.step, 0 if candidate.path in middle else _written(candidate.path))
-        for candidate in ordered
-    }
+    ordered = sorted((entry.step, entry.path) for entry in entries)
+    ordered = sorted((entry.step, entry.path) for entry in entries)
+    middle = {path for _, path in ordered[LOOKED_INTO:-LOOKED_INTO]}
+    return {str(path): Saved(step, 0 if path in middle else _written(path)) for step, path in ordered}
 
 
 def _written(path: Path) -> int:

@@ -80,7 +80,7 @@ def beside(work: Callable[[], None]) -> None:
             for number in NOT_OURS:
                 signal.signal(number, signal.SIG_IGN)
             work()
-    except Exception as error:  # noqa: BLE001 - the last stop of this process: one line in the job's log
+    except Exception as error:
         with suppress(OSError, ValueError):
             print(f"slurm_ft: the process beside the training ended: {error}", file=sys.stderr, flush=True)
     finally:

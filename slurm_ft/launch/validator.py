@@ -32,9 +32,9 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """One that answers. `pid` is a child of this process."""
+    """One that answers."""
 
-    pid: int
+    process: subprocess.Popen[bytes]
     socket: Path
 
 
@@ -59,13 +59,13 @@ def start(environ: Mapping[str, str], say: Callable[[str], None], wait: float = 
         return None
     say(f"waiting for validator through {address}...")
     if not _answers(process, address, wait):
-        say(f"slurm_ft: WARNING: the validator did not answer within {wait:g} s: training goes on without it")
+        say("slurm_ft: WARNING: the validator did not answer in time: training goes on without it")
         process.kill()
         process.wait()
         return None
     say("validator is running....")
     say("sidecar container is running and ready for training process to run!")
-    return Companion(process.pid, address)
+    return Companion(process, address)
 
 
 def _has_validator(vendor: Path) -> bool:
@@ -83,7 +83,7 @@ def _socket_path(environ: Mapping[str, str]) -> Path:
     job, restart = environ.get("SLURM_JOB_ID", "0"), environ.get("SLURM_RESTART_COUNT", "0")
     if os.access(CHANNEL, os.W_OK):
         return CHANNEL / "stage.socket"
-    return Path(tempfile.mkdtemp(prefix=f"slurm_ft-{job}.{restart}-", dir="/tmp")) / "stage.socket"  # noqa: S108
+    return Path(tempfile.mkdtemp(prefix=f"slurm_ft-{job}.{restart}-", dir="/tmp")) / "stage.socket"
 
 
 def _answers(process: subprocess.Popen[bytes], address: Path, wait: float) -> bool:

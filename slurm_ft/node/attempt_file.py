@@ -1,7 +1,7 @@
 """What the shell hooks noted about an attempt on this node, in the run directory.
 
 `attempts/NODE.JOBID`, written by prolog/node_prolog: the marker it left in the kernel log (empty if it could not), the
-boot id, the uptime in seconds, the job's GRES indices, Slurm's restart count, and the nodes that failovers have excluded
+boot id, the uptime in seconds, the job's GRES indices, Slurm's restart count, and the nodes that failovers excluded
 (for prolog/task_prolog alone). A Prolog of an older version wrote the first three or five.
 
 `ended/NODE.SLOT`, written by epilog/node_epilog (SLOT = job id modulo 1024): the job id, the first three of these

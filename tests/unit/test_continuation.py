@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from slurm_ft.launch.continuation import Saved, from_checkpoints, from_line
@@ -61,7 +63,7 @@ class TestFromLine:
 
 
 class TestFromCheckpoints:
-    BEFORE = {"/o/ckpt_10": Saved(10, 100), "/o/ckpt_20": Saved(20, 200), "/o/ckpt_30": Saved(30, 300)}
+    BEFORE: ClassVar = {"/o/ckpt_10": Saved(10, 100), "/o/ckpt_20": Saved(20, 200), "/o/ckpt_30": Saved(30, 300)}
 
     def test_a_later_one_confirms(self) -> None:
         conclusion = from_checkpoints(20, self.BEFORE, {**self.BEFORE, "/o/ckpt_25": Saved(25, 400)})
