@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_ft import config
-from slurm_ft.checkpoints.finding import printable
+from slurm_ft.checkpoints.printable import printable
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_ft import config
-from slurm_ft.checkpoints.finding import printable
+from slurm_ft.checkpoints.printable import printable
 from slurm_ft.cli.case_file import (
     KEYS,
     CaseError,

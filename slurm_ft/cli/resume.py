@@ -2,16 +2,18 @@
 
 It runs once per attempt on the batch host, before `srun`, so that all ranks agree:
 
-    assignments=$(slurm-ft resume --framework pytorch --output-dir "$OUTPUT_DIR") || exit
+    assignments=$(slurm-ft resume --framework hf --output-dir "$OUTPUT_DIR") || exit
     eval "$assignments"
 
-stdout carries nothing but shell assignments: `export CKPT_LAST_STEP=…` and `export CKPT_LAST_PATH=…`, or an `unset` of
-both when training starts from scratch. Scripts test whether the variable is *set*, so an empty one would not do.
-Everything for the reader goes to stderr, which is the job's log.
+stdout carries nothing but shell assignments: `export CKPT_LAST_STEP=…`, `CKPT_LAST_PATH`, `CKPT_LAYOUT`,
+`CKPT_VERDICT`, `CKPT_RESUME_ARGS` and what the framework needs besides; or an `unset` of them when training starts from
+scratch. Scripts test whether the variable is *set*, so an empty one would not do. Everything for the reader goes to
+stderr, which is the job's log.
 
-The exit code is 0 in both cases. It is non-zero only when the storage did not answer. Training must not start then: it
-would begin at step 0 and overwrite what is there. A script that uses `eval "$(slurm-ft resume …)"` in one line cannot
-see that exit code, so in this case stdout carries `exit 74`, which ends it with or without `set -e`.
+The exit code is 0 in both cases. It is non-zero when the storage did not answer, or when no checkpoint is valid and
+`--on-no-valid fail` was given. Training must not start then: it would begin at step 0 and overwrite what is there. A
+script that uses `eval "$(slurm-ft resume …)"` in one line cannot see that exit code, so in this case stdout carries
+`exit 74`, which ends it with or without `set -e`.
 """
 
 from __future__ import annotations
@@ -23,60 +25,133 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_ft.checkpoints.finding import Condition, printable
+from slurm_ft.checkpoints import (
+    Actions,
+    CheckpointError,
+    Level,
+    Policy,
+    Search,
+    Verdict,
+    act_on,
+    choose,
+    printable,
+    resume_by,
+    write_record,
+)
+from slurm_ft.checkpoints.act import QUARANTINE_CHOICES
 from slurm_ft.checkpoints.layouts import BY_NAME
-from slurm_ft.checkpoints.resume import Search, find_newest_valid
 from slurm_ft.cli.banner import ask_slurm, banner, restart_of
-from slurm_ft.errors import SlurmFtError
+from slurm_ft.cli.checkpoint_errors import translated
+from slurm_ft.cli.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     import argparse
 
-UNSET = "unset CKPT_LAST_STEP CKPT_LAST_PATH\n"
+VARIABLES = ("CKPT_LAST_STEP", "CKPT_LAST_PATH", "CKPT_LAYOUT", "CKPT_VERDICT", "CKPT_RESUME_ARGS")
+EXTRAS = tuple(dict.fromkeys(name for layout in BY_NAME.values() for name in layout.exports))
+UNSET = f"unset {' '.join((*VARIABLES, *EXTRAS))}\n"
+LEVELS = {level.word: level for level in Level}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--framework", choices=("auto", *BY_NAME), default="auto", help="whose layout (default auto)")
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="where training saves")
+    parser.add_argument(
+        "--level",
+        choices=("auto", *LEVELS),
+        default="auto",
+        help="how closely to look (default auto: every byte up to 2 GiB, the structure of what is larger)",
+    )
+    parser.add_argument(
+        "--budget", type=float, default=300.0, metavar="SECONDS", help="for reading whole checkpoints (default 300)"
+    )
+    parser.add_argument(
+        "--on-no-valid",
+        choices=("scratch", "fail"),
+        default="scratch",
+        help="if there are checkpoints and none is valid: start from scratch with a warning (default), or fail",
+    )
+    parser.add_argument(
+        "--quarantine",
+        choices=QUARANTINE_CHOICES,
+        default="auto",
+        help="rename broken checkpoints away, reversibly (default auto: only where the framework would pick one)",
+    )
+    parser.add_argument("--world-size", type=int, metavar="N", help="ranks of this job, where the layout depends on it")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command. Raises SlurmFtError, after telling the evaluating shell to stop, if storage does not answer."""
     info = ask_slurm(os.environ)
-    try:
-        search = find_newest_valid(args.output_dir, args.framework)
-    except SlurmFtError as error:
-        _log(banner(os.environ, info, "impossible", datetime.now(timezone.utc)))
-        _hand_over(f"exit {error.exit_code}\n")
-        raise
+    with translated():
+        try:
+            search = choose(args.output_dir, args.framework, _policy(args))
+            actions = act_on(search, quarantine_when=args.quarantine, job_id=os.environ.get("SLURM_JOB_ID", "manual"))
+        except CheckpointError as error:
+            _log(banner(os.environ, info, "impossible", datetime.now(timezone.utc)))
+            _hand_over(f"exit {error.exit_code}\n")
+            raise
     _log(banner(os.environ, info, _resume(search), datetime.now(timezone.utc)))
-    for line in report(search, restart_of(os.environ)):
+    for line in report(search, restart_of(os.environ), actions):
         _log(line)
+    write_record(search, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0"))
     _hand_over(assignments(search))
     return 0
+
+
+def _policy(args: argparse.Namespace) -> Policy:
+    return Policy(
+        level=LEVELS.get(args.level),
+        on_no_valid=args.on_no_valid,
+        budget_seconds=args.budget,
+        world_size=args.world_size,
+        progress=ProgressBar(sys.stderr),
+    )
 
 
 def assignments(search: Search) -> str:
     """Return the shell text for stdout. Any path is safe in it, whatever characters its directory has."""
     if search.point is None:
         return UNSET
-    path = shlex.quote(str(search.point.path))
-    return f"export CKPT_LAST_STEP={search.point.step}\nexport CKPT_LAST_PATH={path}\n"
+    by = resume_by(search)
+    values = {
+        "CKPT_LAST_STEP": str(search.point.step),
+        "CKPT_LAST_PATH": str(search.point.path),
+        "CKPT_LAYOUT": search.point.layout,
+        "CKPT_VERDICT": search.point.finding.verdict.value,
+        "CKPT_RESUME_ARGS": shlex.join(by.arguments),
+        **by.environ,
+    }
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
-def report(search: Search, restart: int) -> list[str]:
+def report(search: Search, restart: int, actions: Actions = Actions()) -> list[str]:  # noqa: B008 - frozen
     """Return the lines for the log: each checkpoint passed over and why, and why training starts where it does."""
     lines = [
         f"slurm_ft: passed over {printable(rejected.candidate.path.name)} (step {rejected.candidate.step}): "
-        f"{rejected.finding.condition.value}: {printable(rejected.finding.reason)}"
+        f"{rejected.finding.verdict.value}: {printable(rejected.finding.reason)}"
         for rejected in search.rejected
     ]
-    if search.point is None:
-        lines.append(_scratch(search, restart))
-    elif search.point.finding.condition is Condition.UNVERIFIED:
-        lines.append(f"slurm_ft: {search.point.path.name} could not be verified: {search.point.finding.reason}")
-    return lines
+    lines += [f"slurm_ft: moved {printable(str(one.origin))} to {printable(str(one.place))}" for one in actions.moved]
+    if actions.moved:
+        lines.append(f"slurm_ft: `slurm-ft checkpoints restore {shlex.quote(str(search.directory))}` moves them back")
+    lines += [f"slurm_ft: {printable(str(path))} names the chosen checkpoint now" for path in actions.trackers]
+    return lines + ([_scratch(search, restart)] if search.point is None else list(_remarks(search)))
+
+
+def _remarks(search: Search) -> list[str]:
+    point = search.point
+    if point is None:
+        return []
+    name = printable(point.path.name)
+    remarks = []
+    if point.finding.verdict is not Verdict.VALID:
+        reason = printable(point.finding.reason)
+        remarks.append(f"slurm_ft: WARNING: {name} is {point.finding.verdict.value}: {reason}")
+    if point.finding.note:
+        remarks.append(f"slurm_ft: {name}: {printable(point.finding.note)}")
+    return remarks
 
 
 def _scratch(search: Search, restart: int) -> str:

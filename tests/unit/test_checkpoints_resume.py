@@ -8,11 +8,17 @@ import zipfile
 
 import pytest
 
-from slurm_ft.checkpoints import resume
-from slurm_ft.checkpoints.finding import Condition, UnreadableCheckpointError
+from slurm_ft.checkpoints import (
+    CheckpointError,
+    Policy,
+    UnreadableCheckpointError,
+    Verdict,
+    choose,
+    files,
+    find,
+    storage_retry,
+)
 from slurm_ft.checkpoints.layouts import BY_NAME, LAYOUTS
-from slurm_ft.checkpoints.resume import find_newest_valid
-from slurm_ft.errors import SlurmFtError
 
 
 def write_valid(path):
@@ -29,6 +35,10 @@ def output(tmp_path):
     return directory
 
 
+def find_newest_valid(directory, framework, pauses=()):
+    return choose(directory, framework, Policy(pauses=pauses, settle_seconds=0, cache=False))
+
+
 def fill(directory, *names):
     for name in names:
         write_valid(directory / name)
@@ -39,7 +49,7 @@ def snapshot(directory):
 
 
 def rejected(search):
-    return [(entry.candidate.step, entry.finding.condition) for entry in search.rejected]
+    return [(entry.candidate.step, entry.finding.verdict) for entry in search.rejected]
 
 
 def test_order_is_by_number_not_by_name(output):
@@ -63,7 +73,7 @@ def test_cascades_back_over_broken_ones_and_says_why(output):
     before = snapshot(output)
     search = find_newest_valid(output, "pytorch")
     assert search.point.step == 100
-    assert rejected(search) == [(130, Condition.CORRUPT), (120, Condition.INCOMPLETE), (110, Condition.INCOMPLETE)]
+    assert rejected(search) == [(130, Verdict.CORRUPT), (120, Verdict.INCOMPLETE), (110, Verdict.INCOMPLETE)]
     assert snapshot(output) == before
 
 
@@ -84,7 +94,6 @@ def test_none_valid_gives_no_point_and_all_reasons(output):
         "ckpt_5.pth.part",
         "tmp_ckpt_5.pth",
         "ckpt_best_5.pth",
-        "ckpt_last.pth",
         "ckpt_-5.pth",
         "ckpt_5.5.pth",
         "ckpt_٥.pth",
@@ -101,7 +110,8 @@ def test_other_names_are_no_candidates(output, name):
 
 
 def test_empty_and_missing_directory_have_no_checkpoint(output):
-    assert find_newest_valid(output, "auto") == resume.Search(output, exists=True, point=None, rejected=())
+    search = find_newest_valid(output, "auto")
+    assert (search.directory, search.exists, search.point, search.rejected) == (output, True, None, ())
     assert not find_newest_valid(output / "later", "auto").exists
 
 
@@ -127,7 +137,7 @@ def test_link_that_leaves_the_directory_is_refused(output, tmp_path):
     (output / "ckpt_7.pth").symlink_to("ckpt_7.pth")
     search = find_newest_valid(output, "pytorch")
     assert search.point.step == 4
-    assert rejected(search) == [(7, Condition.REFUSED), (6, Condition.INCOMPLETE), (5, Condition.REFUSED)]
+    assert rejected(search) == [(7, Verdict.INCONSISTENT), (6, Verdict.INCOMPLETE), (5, Verdict.INCONSISTENT)]
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
@@ -140,11 +150,11 @@ def test_directory_or_pipe_under_the_name_is_passed_over(output, make):
 def test_relative_directory_gives_an_absolute_path(output, monkeypatch):
     fill(output, "ckpt_4.pth")
     monkeypatch.chdir(output.parent)
-    assert find_newest_valid(resume.Path("output"), "pytorch").point.path == output / "ckpt_4.pth"
+    assert find_newest_valid(find.Path("output"), "pytorch").point.path == output / "ckpt_4.pth"
 
 
 def test_unknown_framework_lists_the_known_ones(output):
-    with pytest.raises(SlurmFtError, match="auto, pytorch"):
+    with pytest.raises(CheckpointError, match=r"auto, .*pytorch"):
         find_newest_valid(output, "jax")
 
 
@@ -166,35 +176,35 @@ def failing(code, real=None, times=None):
 
 def test_unreadable_newest_never_falls_back_to_an_older_one(output, monkeypatch):
     fill(output, "ckpt_4.pth", "ckpt_5.pth")
-    monkeypatch.setattr("slurm_ft.checkpoints.validate.WatchedFile.__init__", failing(errno.EIO))
+    monkeypatch.setattr("slurm_ft.checkpoints.formats.source.os.open", failing(errno.EIO))
     with pytest.raises(UnreadableCheckpointError, match=r"ckpt_5\.pth.*EIO"):
         find_newest_valid(output, "pytorch", pauses=(0.0, 0.0))
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOTDIR, errno.ETIMEDOUT])
 def test_unreadable_directory_never_means_from_scratch(output, monkeypatch, code):
-    monkeypatch.setattr(resume.os, "listdir", failing(code))
+    monkeypatch.setattr(find.os, "listdir", failing(code))
     with pytest.raises(UnreadableCheckpointError, match=errno.errorcode[code]):
         find_newest_valid(output, "pytorch", pauses=(0.0,))
 
 
 def test_storage_that_answers_the_second_time_is_good_enough(output, monkeypatch):
     fill(output, "ckpt_4.pth")
-    monkeypatch.setattr(resume.os, "listdir", failing(errno.ESTALE, os.listdir, times=2))
+    monkeypatch.setattr(find.os, "listdir", failing(errno.ESTALE, os.listdir, times=2))
     assert find_newest_valid(output, "pytorch", pauses=(0.0, 0.0)).point.step == 4
 
 
 def test_missing_permission_is_not_tried_again(output, monkeypatch):
-    monkeypatch.setattr(resume.os, "listdir", failing(errno.EACCES))
-    monkeypatch.setattr(resume.time, "sleep", lambda _seconds: pytest.fail("waited"))
+    monkeypatch.setattr(find.os, "listdir", failing(errno.EACCES))
+    monkeypatch.setattr(storage_retry.time, "sleep", lambda _seconds: pytest.fail("waited"))
     with pytest.raises(UnreadableCheckpointError):
-        find_newest_valid(output, "pytorch")
+        find_newest_valid(output, "pytorch", pauses=(1.0, 3.0))
 
 
 def test_unreadable_link_is_not_refused_but_unreadable(output, monkeypatch):
     fill(output, "ckpt_4.pth")
     (output / "ckpt_5.pth").symlink_to("ckpt_4.pth")
-    monkeypatch.setattr(resume.Path, "resolve", failing(errno.ESTALE))
+    monkeypatch.setattr(files.Path, "resolve", failing(errno.ESTALE))
     with pytest.raises(UnreadableCheckpointError):
         find_newest_valid(output, "pytorch", pauses=())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shlex
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_ft.checkpoints import Level, ResumePoint, Search
 from slurm_ft.checkpoints.finding import VALID
-from slurm_ft.checkpoints.resume import ResumePoint, Search
+from slurm_ft.checkpoints.layouts import BY_NAME
 from slurm_ft.cli.banner import JobInfo, ask_slurm, banner
 from slurm_ft.cli.resume import assignments
 from slurm_ft.model import Ledger
@@ -82,6 +84,11 @@ def put_squeue(tmp_path, text):
     program.chmod(0o755)
 
 
+def found(step, path):
+    point = ResumePoint(step, path, "pytorch", VALID, Level.DEEP)
+    return Search(path.parent, exists=True, layout=BY_NAME["pytorch"], point=point, rejected=())
+
+
 def evaluate(text, tmp_path, shell="sh"):
     """Evaluate the text as the batch script does and return what a child then sees."""
     script = 'eval "$1"; exec /usr/bin/env -0'
@@ -96,8 +103,7 @@ def evaluate(text, tmp_path, shell="sh"):
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_directory_name_survives_the_shell(tmp_path, name, shell):
-    point = ResumePoint(120, tmp_path / name / "ckpt_120.pth", "pytorch", VALID)
-    text = assignments(Search(tmp_path / name, exists=True, point=point, rejected=()))
+    text = assignments(found(120, tmp_path / name / "ckpt_120.pth"))
     seen = evaluate(os.fsencode(text).rstrip(b"\n"), tmp_path, shell)  # $(…) drops the last newlines
     assert seen[b"CKPT_LAST_STEP"] == b"120"
     assert seen[b"CKPT_LAST_PATH"] == os.fsencode(tmp_path / name / "ckpt_120.pth")
@@ -107,8 +113,9 @@ def test_any_directory_name_survives_the_shell(tmp_path, name, shell):
 @given(st.text(st.characters(blacklist_characters="\0/", blacklist_categories=["Cs"]), min_size=1))
 def test_assignments_are_two_words_to_the_shell(name):
     path = Path("/") / name / "ckpt_1.pth"
-    search = Search(path.parent, exists=True, point=ResumePoint(1, path, "pytorch", VALID), rejected=())
-    assert shlex.split(assignments(search)) == ["export", "CKPT_LAST_STEP=1", "export", f"CKPT_LAST_PATH={path}"]
+    words = shlex.split(assignments(found(1, path)))
+    assert words[:4] == ["export", "CKPT_LAST_STEP=1", "export", f"CKPT_LAST_PATH={path}"]
+    assert words[4:] == ["export", "CKPT_LAYOUT=pytorch", "export", "CKPT_VERDICT=valid", "export", "CKPT_RESUME_ARGS="]
 
 
 @pytest.mark.parametrize("name", ["$(touch hacked) 'a' \"b\"\nexport CKPT_LAST_STEP=666", os.fsdecode(b"latin-\xe9")])
@@ -134,7 +141,7 @@ def test_none_valid_warns_and_names_each(resume, tmp_path):
     (tmp_path / "ckpt_10.pth").write_text("text")
     done = resume(tmp_path)
     log = done.stderr.decode().splitlines()
-    assert done.stdout == b"unset CKPT_LAST_STEP CKPT_LAST_PATH\n"
+    assert done.stdout.startswith(b"unset CKPT_LAST_STEP CKPT_LAST_PATH ")
     assert log[1].startswith("slurm_ft: passed over ckpt_10.pth (step 10): corrupt: ")
     assert log[2] == "slurm_ft: passed over ckpt_5.pth (step 5): incomplete: empty file"
     assert "WARNING: no valid checkpoint in" in log[3]
@@ -148,10 +155,12 @@ def test_missing_directory_in_a_later_attempt_is_pointed_out(resume, tmp_path):
 
 
 def test_unverified_checkpoint_is_used_and_said_so(resume, tmp_path):
-    (tmp_path / "ckpt_5.pth").write_bytes(bytes.fromhex("80028a0a6cfc9c46f9206aa85019") + b"rest")
+    (tmp_path / "ckpt_5.pth").write_bytes(
+        b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {}, {}, []))
+    )
     done = resume(tmp_path)
     assert b"CKPT_LAST_STEP=5" in done.stdout
-    assert "ckpt_5.pth could not be verified" in done.stderr.decode()
+    assert "ckpt_5.pth: written in torch's old pickle format" in done.stderr.decode()
 
 
 class TestUnreadable:

@@ -1,13 +1,28 @@
 """The layouts we know, one file each.
 
-To add one: its file here, its line in LAYOUTS, a fixture in the tests, a row in the documentation.
+To add one: its file here, its line in LAYOUTS, a fixture in the tests, a row in docs/adding_a_layout.md.
 """
 
 from __future__ import annotations
 
-from slurm_ft.checkpoints.layouts.pytorch import PYTORCH
+from typing import TYPE_CHECKING
 
-# `--framework auto` takes the first whose names occur in the directory: the more particular ones stand first.
-LAYOUTS = (PYTORCH,)
+from .accelerate import ACCELERATE
+from .dcp import DCP
+from .deepspeed import DEEPSPEED
+from .hf import HF
+from .pytorch import PYTORCH
+
+if TYPE_CHECKING:
+    from ..layout import Layout
+
+# `--framework auto` takes the first whose names and content are there: the more particular ones stand first.
+LAYOUTS: tuple[Layout, ...] = (
+    HF,
+    DCP,
+    ACCELERATE,
+    DEEPSPEED,
+    PYTORCH,
+)
 
 BY_NAME = {layout.name: layout for layout in LAYOUTS}
