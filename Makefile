@@ -4,10 +4,10 @@
 VENV ?= $(shell tools/venv_path.sh)
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib -type f -not -name '*.pyc') pyproject.toml constraints.txt
+SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-matrix bench fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-matrix bench bench-ettr fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -50,6 +50,9 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/epilog.py
 	$(SUDO) $(BIN)/python bench/watch.py
 	$(BIN)/python bench/kernel_log.py
+
+bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
+	cd bench && $(abspath $(BIN))/python -m ettr
 
 fmt: setup
 	$(BIN)/ruff check --fix .

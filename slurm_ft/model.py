@@ -62,7 +62,8 @@ class Event:
 
     `name` tells events without a code apart: "gpu_lost", "row_remap_pending", "mce_uncorrected", "python_traceback".
     `pci` is canonical: `domain:bus:device` in lower case without a function, e.g. `0000:3b:00`; None when the line
-    names no device. `at` is in seconds of the source's own clock (kernel log: since boot). `line` counts from 1 in
+    names no device. `at` is the uptime in seconds, negative for an earlier boot (of a pasted log: seconds of its own
+    clock); None if the source does not date what it says. `line` counts from 1 in
     the input it was read from. `source` is the whole line, bounded by the sensor.
     """
 
@@ -119,13 +120,15 @@ class Verdict:
     scope: Scope = Scope.JOB
     certainty: Certainty = Certainty.NONE
     decisive: Event | None = None
+    at_link: bool = False  # all that calls for the drain is on a link whose other end may be to blame
 
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
     """Names a job to Slurm. `raw_id` is SLURM_JOB_ID; `address` is what commands must be given.
 
-    The bare id of an array fans out to all of its tasks, so an array task is addressed `ARRAYJOBID_TASKID`.
+    The bare id of an array fans out to all of its tasks, so an array task is addressed `ARRAYJOBID_TASKID`. A het job
+    is decided on once, for its leader, whose bare id stands for all components in requeue, cancel and release.
     `attempt` is Slurm's restart count: it names the attempt (0 is the first), it is no budget.
     """
 
@@ -139,7 +142,8 @@ class NodeVerdict:
     """What a node left for the controller, in its drain Reason or in its Comment.
 
     A node may need a reset whoever is to blame, so a drained one need not be `hardware`. `at` is the node's wall clock
-    in unix seconds when it judged; `text` is the evidence line, shortened.
+    in unix seconds at the decisive event, or when it judged if that has no time. `text` is the evidence line,
+    shortened; `at_link`: see Verdict.
     """
 
     node: str
@@ -150,6 +154,7 @@ class NodeVerdict:
     pci: str | None
     at: float
     text: str
+    at_link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +231,7 @@ class JobEnd:
     opted_in: bool
     requeueable: bool  # a batch job without --no-requeue
     limit: int
+    component_ids: tuple[int, ...] = ()  # of a het job: the raw ids of all its components, whose nodes report for it
 
 
 @dataclass(frozen=True, slots=True)

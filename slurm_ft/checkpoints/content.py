@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .deep import Reading
 from .errors import UnreadableCheckpointError
-from .finding import Finding, Level, corrupt, incomplete, note
+from .finding import Finding, Level, incomplete, note
 from .formats import GROUP_CHECKERS, checker_of
 from .formats.source import Checked, DamagedError, Span, Values, opened
 from .formats.stub_pickle import ITEM_BYTES

@@ -120,6 +120,7 @@ def _xid(event: Event, code: int, readable: bool) -> Finding:
         f"xid{code}",
         f"Xid {code} ({facts.name}{_action_text(action)})",
         drains=blame is Blame.HARDWARE and action not in _USABLE,
+        scope=Scope.FABRIC if facts.kind == NVLINK5 else Scope.GPU,
         certainty=_certainty(facts),
         complete=readable,
     )
@@ -165,8 +166,21 @@ def _certainty(facts: XidFacts) -> Certainty:
     return Certainty.LIKELY if elsewhere else Certainty.CERTAIN
 
 
-def needs_drain(findings: Sequence[Finding]) -> tuple[bool, str]:
-    """Whether a device of the node is unusable at the end of the window, and the driver's own request if it made one.
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the node needs at the end of the window.
+
+    `asked` are the driver's own requests (Xid 154) in words. `at_link`: it needs a drain, and only for faults on links
+    that the other end can cause.
+    """
+
+    drain: bool
+    asked: str
+    at_link: bool
+
+
+def need_of(findings: Sequence[Finding]) -> Need:
+    """Whether a device of the node is unusable at the end of the window.
 
     Xid 154 announces the GPU's new recovery action and so wins over the catalogue's for all that came before it on the
     same GPU; it can also go back to none. It is no cause: the driver repeats it on GPUs that are well.
@@ -182,4 +196,12 @@ def needs_drain(findings: Sequence[Finding]) -> tuple[bool, str]:
             needs[device] = needs.get(device, False) or finding.drains
     wanted = sorted({number for number in asked.values() if number})
     names = " and ".join(RECOVERY_ACTIONS.get(number, f"recovery action {number}") for number in wanted)
-    return any(needs.values()), names
+    drain = any(needs.values())
+    own = any(finding.drains and not _at_link(finding) for finding in findings)
+    return Need(drain, names, at_link=drain and not own and not wanted)
+
+
+def _at_link(finding: Finding) -> bool:
+    """Whether another node can cause it: NVLink between nodes, the network. NVSwitches that log SXids are the node's
+    own, and so are the links of Xid 74 (Ampere and Hopper)."""
+    return finding.scope is Scope.FABRIC and finding.event.kind is not EventKind.SXID

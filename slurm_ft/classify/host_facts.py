@@ -16,6 +16,11 @@ def _broken(what: str, certainty: Certainty = Certainty.CERTAIN) -> Fact:
     return Fact(Blame.HARDWARE, what, drains=True, scope=Scope.NODE, certainty=certainty)
 
 
+def _broken_link(what: str) -> Fact:
+    """The other end of the cable may be to blame."""
+    return Fact(Blame.HARDWARE, what, drains=True, scope=Scope.FABRIC, certainty=_LIKELY)
+
+
 def _notice(what: str) -> Fact:
     return Fact(Blame.NOBODY, what, scope=Scope.NODE)
 
@@ -29,9 +34,9 @@ HOST_FACTS = {
     "pcie_link_down": _broken("a PCIe device that vanished from its slot", _LIKELY),
     "pcie_nonfatal": _notice("a non-fatal PCIe error"),
     "nic_failed": _broken("a failed network card"),
-    "nic_cable": _broken("a faulty network cable", _LIKELY),
+    "nic_cable": _broken_link("a faulty network cable"),
     "nic_link_down": _notice("a network link that went down"),
-    "nic_down": _broken("a network port that is down", _LIKELY),
+    "nic_down": _broken_link("a network port that is down"),
     "disk_failed": _broken("a failed disk"),
     "disk_io_error": _broken("a disk I/O error", _LIKELY),
     "thermal_shutdown": _broken("a critical temperature of the host"),

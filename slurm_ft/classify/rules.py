@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slurm_ft.classify.facts import Blame
-from slurm_ft.classify.findings import Finding, findings_of, needs_drain
+from slurm_ft.classify.findings import Finding, Need, findings_of, need_of
 from slurm_ft.classify.repeats import repeats
 from slurm_ft.model import Certainty, Domain, EventKind, Evidence, ExitStatus, NodeAction, Scope, Verdict
 
@@ -34,9 +34,13 @@ class Case:
     findings: tuple[Finding, ...]
     evidence: tuple[Evidence, ...]  # by sensor name, the kernel log first
     exit_status: ExitStatus
-    node_action: NodeAction
+    need: Need
     history: Sequence[PastFault]  # what earlier jobs met on this node
-    asked: str  # the recovery actions that the driver asked for (Xid 154)
+
+    @property
+    def node_action(self) -> NodeAction:
+        """What the node needs now."""
+        return NodeAction.DRAIN if self.need.drain else NodeAction.NONE
 
     def first(self, *blames: Blame) -> Finding | None:
         """The earliest finding with one of `blames`."""
@@ -54,9 +58,8 @@ def classify(
     `overrides` is the site's own reading of single codes; `history` is what other jobs met on this node lately.
     """
     findings = findings_of(evidence, overrides)
-    drain, asked = needs_drain(findings)
     by_name = sorted(evidence, key=lambda one: (one.sensor != KERNEL_LOG, one.sensor, one.detail))
-    case = Case(findings, tuple(by_name), exit_status, NodeAction.DRAIN if drain else NodeAction.NONE, history, asked)
+    case = Case(findings, tuple(by_name), exit_status, need_of(findings), history)
     for rule in RULES:
         verdict = rule(case)
         if verdict is not None:
@@ -84,6 +87,7 @@ def hardware_fault(case: Case) -> Verdict | None:
         finding.scope,
         finding.certainty,
         finding.event,
+        case.need.at_link,
     )
 
 
@@ -224,7 +228,7 @@ def _located(finding: Finding) -> str:
 
 def _where(finding: Finding) -> str:
     pci = finding.event.pci
-    if finding.scope in (Scope.NODE, Scope.JOB):
+    if finding.scope in (Scope.NODE, Scope.JOB) or finding.event.kind is EventKind.HOST:
         return f" on device {pci}" if pci else ""
     device = "NVSwitch" if finding.event.kind is EventKind.SXID else "GPU"
     return f" on {device} {pci}" if pci else f" on a {device} that the line does not name"
@@ -233,4 +237,4 @@ def _where(finding: Finding) -> str:
 def _what_follows(case: Case) -> str:
     if case.node_action is NodeAction.NONE:
         return "the node can stay in service"
-    return "the node needs a drain" + (f", its driver asks for {case.asked}" if case.asked else "")
+    return "the node needs a drain" + (f", its driver asks for {case.need.asked}" if case.need.asked else "")

@@ -17,6 +17,7 @@ from slurm_ft.controller.gather import Gathered, gather
 from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import actions, claim, ledger
 from slurm_ft.failover.actions import Done
+from slurm_ft.failover.cascade import wrongly_drained
 from slurm_ft.failover.policy import decide
 from slurm_ft.log import open_log
 from slurm_ft.model import Action, Decision, JobEnd, JobKey, Ledger
@@ -56,6 +57,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     if config.mode is Mode.ACT:
         done = _act(hook, gathered.end, decision, history)
         _record(hook, history, "done", {"steps": done.steps, "failed": done.failed})
+        _lift_drains(hook, gathered)
     _erase_notes(hook, gathered)
     return 0
 
@@ -82,9 +84,20 @@ def _release(hook: Hook, delay: float) -> None:
         log.warning("job %s: its begin time stays, it starts two minutes later: %s", hook.key.address, error)
 
 
+def _lift_drains(hook: Hook, gathered: Gathered) -> None:
+    """Nodes that saw only the far end of another node's fault go back into service."""
+    for name in wrongly_drained(gathered.end, gathered.verdicts):
+        try:
+            done = actions.lift_drain(hook.slurm, name, hook.key)
+            hook.log.info("job %s: %s, its fault was at the far end of a link", hook.key.address, done)
+        except SlurmCommandError as error:
+            hook.log.warning("%s stays drained, though its fault was at the far end of a link: %s", name, error)
+
+
 def _erase_notes(hook: Hook, gathered: Gathered) -> None:
     try:
-        actions.erase_notes(hook.slurm, gathered.nodes, hook.key.raw_id)
+        for raw_id in gathered.end.component_ids or (hook.key.raw_id,):
+            actions.erase_notes(hook.slurm, gathered.nodes, raw_id)
     except SlurmCommandError as error:
         hook.log.warning("a read verdict stays in a node's Comment: %s", error)
 

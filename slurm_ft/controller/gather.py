@@ -11,6 +11,7 @@ from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import claim, node_record
 from slurm_ft.model import JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm import environment, nodelist
+from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
 
 POLL = 0.05  # seconds between looks at first
@@ -76,7 +77,7 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
     key = replace(key, attempt=before.restarts - requeued)
     silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)
     job = slurm.job(key.address) or before
-    nodes = environ.get(environment.NODELIST, "")
+    nodes = _nodes(environ, job)
     records = tuple(slurm.nodes(nodes)) if nodes else ()  # an empty list would mean every node of the cluster
     end = JobEnd(
         key=key,
@@ -92,8 +93,16 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
         opted_in=claim.opted_in(job.comment, job.requeue, config),
         requeueable=job.requeue and job.batch,
         limit=claim.limit(job.comment, config),
+        component_ids=tuple(part.raw_id for part in components(slurm, job)) if job.het_leader else (),
     )
     verdicts = tuple(
         verdict for node in records for verdict in node_record.left_on(node.name, node.reason, node.comment)
     )
     return Gathered(end, job, verdicts, records)
+
+
+def _nodes(environ: Mapping[str, str], job: JobRecord) -> str:
+    """The attempt's nodes. A job with --no-kill loses a dead one from its list; if that one ran the batch script, the
+    job died of it (measured on 22.05: it ends `0:9`)."""
+    nodes = environment.nodes(environ)
+    return nodelist.merge(nodes, job.batch_host) if nodes and job.batch_host else nodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,8 @@ from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Action, Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
-from slurm_ft.slurm.protocol import JobUpdate, NodeRecord, Slurm
+from slurm_ft.slurm.components import components
+from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
 RELEASE_POLL = 0.05  # seconds between looks while a job is COMPLETING, at first
 RELEASE_POLL_MAX = 1.0
@@ -59,6 +60,19 @@ def erase_notes(slurm: Slurm, nodes: tuple[NodeRecord, ...], raw_id: int) -> Non
             slurm.set_node_comment(node.name, comment)
 
 
+def lift_drain(slurm: Slurm, name: str, key: JobKey) -> str:
+    """Return a node to service whose only fault was the far end of a link (cascade.py). Returns what was done.
+
+    Looks once more right before: a Reason that holds anything else, an admin's words or another job's fault, stays.
+    Raises SlurmCommandError.
+    """
+    node = next(iter(slurm.nodes(name)), None)
+    if node is None or not node_record.is_at_link_alone(node.reason, key.raw_id, key.attempt):
+        return f"{name} stays as it is"
+    slurm.resume_node(name)
+    return f"returned {name} to service"
+
+
 def apply(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> Done:
     """Carry `decision` out on the job; `history` already holds this attempt.
 
@@ -68,10 +82,10 @@ def apply(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> Don
     if decision.action is Action.NONE:
         return Done()
     try:
-        update = _update(slurm, key, decision, history)  # before the requeue: nothing may fail between the two
+        updates = _updates(slurm, key, decision, history)  # before the requeue: nothing may fail between the two
     except SlurmFtError as error:
         return Done((), (f"read the job: {error}",))
-    record = Step("exclude and record", partial(_write_back, slurm, key, update))
+    record = Step("exclude and record", partial(_write_back, slurm, updates))
     if decision.action is Action.REQUEUE:
         return _run((Step("requeue", partial(_requeue, slurm, key), vital=True), record))
     if decision.action is Action.CANCEL:
@@ -137,25 +151,37 @@ def end_hanging(slurm: Slurm, key: JobKey) -> str:
     return "killed its batch script"
 
 
-def _update(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> JobUpdate:
-    """Exclusions merged with the user's own, the tag, the ledger."""
+def _updates(slurm: Slurm, key: JobKey, decision: Decision, history: Ledger) -> dict[str, JobUpdate]:
+    """By address: exclusions merged with the user's own, the tag, the ledger.
+
+    Each component of a het job keeps its user's own exclusions and avoids all bad nodes, since it might be given those
+    of another; tag and ledger are the leader's. Its bare id would overwrite those of all components (measured).
+    """
     job = slurm.job(key.address)
     if job is None:
         raise SlurmCommandError(f"update {key.address}", "not tried", "Slurm has forgotten the job")
     tag = Tag(decision.count, decision.limit, history.excluded, decision.cause)
-    return JobUpdate(
-        excluded_nodes=nodelist.merge(slurm.excluded_nodes(key.address), ",".join(history.excluded)) or None,
+    excluded = {part.address: _excluded(slurm, part, history) for part in components(slurm, job)}
+    updates = {address: JobUpdate(excluded_nodes=nodes) for address, nodes in excluded.items() if nodes}
+    updates[job.address] = JobUpdate(
+        excluded_nodes=excluded[job.address],
         comment=comment_tag.write(job.comment, tag),
         admin_comment=ledger.write(job.admin_comment, history),
     )
+    return updates
 
 
-def _write_back(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
-    """All at once, or one by one if Slurm refuses that."""
-    try:
-        slurm.update_job(key.address, update)
-    except SlurmCommandError:
-        _update_one_by_one(slurm, key, update)
+def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:
+    return nodelist.merge(slurm.excluded_nodes(job.address), ",".join(history.excluded)) or None
+
+
+def _write_back(slurm: Slurm, updates: Mapping[str, JobUpdate]) -> None:
+    """Each all at once, or one by one if Slurm refuses that."""
+    for address, update in updates.items():
+        try:
+            slurm.update_job(address, update)
+        except SlurmCommandError:
+            _update_one_by_one(slurm, address, update)
 
 
 def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> None:
@@ -166,7 +192,7 @@ def write_records(slurm: Slurm, key: JobKey, history: Ledger, limit: int) -> Non
     cause = history.attempts[-1].cause if history.attempts else ""
     tag = Tag(history.count, limit, history.excluded, cause)
     comment = comment_tag.write(job.comment, tag) if history.count else None
-    slurm.update_job(key.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
+    slurm.update_job(job.address, JobUpdate(comment=comment, admin_comment=ledger.write(job.admin_comment, history)))
 
 
 def note_resume(slurm: Slurm, address: str, mark: ResumeMark) -> bool:
@@ -180,11 +206,11 @@ def note_resume(slurm: Slurm, address: str, mark: ResumeMark) -> bool:
     comment = resume_tag.write(job.comment, mark)
     if comment is None or comment == job.comment:
         return comment is not None
-    slurm.update_job(address, JobUpdate(comment=comment))
+    slurm.update_job(job.address, JobUpdate(comment=comment))
     return True
 
 
-def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
+def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
     """Slurm takes an update whole or not at all: a node deleted meanwhile must not cost the count."""
     known = {node.name for node in slurm.nodes()}
     excluded = [name for name in nodelist.expand(update.excluded_nodes or "") if name in known]
@@ -194,9 +220,9 @@ def _update_one_by_one(slurm: Slurm, key: JobKey, update: JobUpdate) -> None:
         JobUpdate(comment=update.comment),
     )
     wanted = [part for part in parts if part != JobUpdate()]  # Slurm refuses an update that changes nothing
-    done = _run([Step(repr(part), partial(slurm.update_job, key.address, part)) for part in wanted])
+    done = _run([Step(repr(part), partial(slurm.update_job, address, part)) for part in wanted])
     if done.failed:
-        raise SlurmCommandError(f"update {key.address}", "failed in part", "; ".join(done.failed))
+        raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(done.failed))
 
 
 def release(
@@ -236,7 +262,7 @@ def _release_if_pending(slurm: Slurm, key: JobKey, *, early: bool) -> str:
     job = slurm.job(key.address)
     if job is None or job.state not in ("COMPLETING", "PENDING"):
         return f"nothing to release: {job.state if job else 'gone'}"
-    if job.state == "COMPLETING" or early:
+    if early or any(part.state == "COMPLETING" for part in components(slurm, job)):
         return ""
     slurm.update_job(key.address, JobUpdate(start_now=True))
     return "released"

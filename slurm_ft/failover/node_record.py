@@ -2,8 +2,9 @@
 
     slurm_ft: hardware xid79 gpu 0000:3b:00 job 123.0 at 1764429940.123: NVRM: Xid (PCI:0000:3b:00): 79, …
 
-`job 123.0` is SLURM_JOB_ID and restart count. An operator reads it in sinfo, the controller parses it. A node that an
-admin has drained keeps the admin's Reason; the record then stands in the node's Comment, behind what is there.
+`job 123.0` is SLURM_JOB_ID and restart count; `link` behind the cause says that the other end of a link may be to
+blame. An operator reads it in sinfo, the controller parses it. A node that an admin has drained keeps the admin's
+Reason; the record then stands in the node's Comment, behind what is there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TEXT_LIMIT = 120
 KEPT_FOR = 7 * 86400.0  # seconds; nobody takes the record of a job that did not ask for failover out of a Comment
 RECORDS_KEPT = 8  # several jobs on one shared node may each leave one
 _RECORD = re.compile(
-    r"(?P<domain>hardware|application|unknown) (?P<cause>[a-z0-9_:]+) gpu (?P<pci>[0-9a-f:]+|-) "
+    r"(?P<domain>hardware|application|unknown) (?P<cause>[a-z0-9_:]+)(?P<link> link)? gpu (?P<pci>[0-9a-f:]+|-) "
     r"job (?P<job>\d+)\.(?P<attempt>\d+) at (?P<at>\d+(?:\.\d+)?): (?P<text>.*)"
 )
 
@@ -42,6 +43,17 @@ def in_reason(reason: str, node: str) -> tuple[NodeVerdict, ...]:
 def left_on(node: str, reason: str, comment: str) -> tuple[NodeVerdict, ...]:
     """All records that `node` carries in its Reason and its Comment."""
     return in_reason(reason, node) + read(comment, node)
+
+
+def is_at_link_alone(reason: str, raw_id: int, attempt: int) -> bool:
+    """Whether a drain Reason of ours holds nothing but link faults of this one attempt."""
+    if not is_ours(reason):
+        return False
+    matches = [_RECORD.fullmatch(part) for part in _split(reason)[1]]
+    return bool(matches) and all(
+        match is not None and match["link"] and (int(match["job"]), int(match["attempt"])) == (raw_id, attempt)
+        for match in matches
+    )
 
 
 def add(text: str, verdict: NodeVerdict) -> str:
@@ -96,7 +108,7 @@ def _join(foreign: str, records: list[str]) -> str:
 
 def _record(verdict: NodeVerdict) -> str:
     job = f"{verdict.raw_id}.{verdict.attempt}"
-    what = f"{verdict.domain.value} {verdict.cause} gpu {verdict.pci or '-'}"
+    what = f"{verdict.domain.value} {verdict.cause}{' link' * verdict.at_link} gpu {verdict.pci or '-'}"
     return f"{what} job {job} at {verdict.at:.3f}: {_one_line(verdict.text)}"
 
 
@@ -116,4 +128,5 @@ def _verdict(match: re.Match[str], node: str) -> NodeVerdict:
         pci=None if match["pci"] == "-" else match["pci"],
         at=float(match["at"]),
         text=match["text"],
+        at_link=match["link"] is not None,
     )

@@ -64,22 +64,38 @@ def decide(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Decision
     raise AssertionError("the last rule always decides")
 
 
+def faults_of(end: JobEnd, verdicts: Sequence[NodeVerdict]) -> tuple[NodeVerdict, ...]:
+    """The hardware faults that the nodes report on this very attempt, the earliest first."""
+    own = (verdict for verdict in verdicts if verdict.domain is Domain.HARDWARE and _is_of(verdict, end))
+    return tuple(sorted(own, key=lambda verdict: verdict.at))
+
+
+def primary(faults: Sequence[NodeVerdict]) -> tuple[NodeVerdict, ...]:
+    """Those that are no cascade of another node's: what the far end of a link sees counts only if no node has more."""
+    own = tuple(fault for fault in faults if not fault.at_link)
+    return own or tuple(faults)
+
+
+def all_blame_themselves(end: JobEnd, faults: Sequence[NodeVerdict]) -> bool:
+    """Whether every node of a job of several has a fault."""
+    return len(end.node_names) > 1 and {fault.node for fault in faults} == set(end.node_names)
+
+
 def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:
-    own = tuple(sorted((verdict for verdict in verdicts if _is_of(verdict, end)), key=lambda verdict: verdict.at))
-    faults = tuple(verdict for verdict in own if verdict.domain is Domain.HARDWARE)
+    faults = primary(faults_of(end, verdicts))
     if faults:
         root = faults[0]  # the earliest is the root, later ones are its cascades
         return Case(end, count, faults, (root.node,), root.cause, root.text)
     if end.down_nodes:
         return Case(end, count, (), end.down_nodes, NODE_DOWN, f"Slurm declared {','.join(end.down_nodes)} down")
-    image = next((verdict for verdict in own if verdict.cause == IMAGE_PULL), None)
+    image = next((verdict for verdict in verdicts if verdict.cause == IMAGE_PULL and _is_of(verdict, end)), None)
     if image:
         return Case(end, count, (), (), IMAGE_PULL, image.text, image)
     return Case(end, count, (), (), f"exit{end.exit}", "")
 
 
 def _is_of(verdict: NodeVerdict, end: JobEnd) -> bool:
-    same_attempt = (verdict.raw_id, verdict.attempt) == (end.key.raw_id, end.key.attempt)
+    same_attempt = verdict.raw_id in (end.key.raw_id, *end.component_ids) and verdict.attempt == end.key.attempt
     current = end.started is None or verdict.at > end.started - CLOCK_SLACK
     return same_attempt and current and verdict.node in end.node_names
 
@@ -139,10 +155,9 @@ def _no_hardware(case: Case) -> Decision | None:
 
 def _all_nodes_blame_themselves(case: Case) -> Decision | None:
     """A fault that every node of a job sees has its root elsewhere (fabric, power, a monitor): blame none."""
-    nodes = {fault.node for fault in case.faults}
-    if len(case.end.node_names) < 2 or nodes != set(case.end.node_names):
+    if not all_blame_themselves(case.end, case.faults):
         return None
-    reason = f"all {len(nodes)} nodes blame themselves: the root is elsewhere"
+    reason = f"all {len(case.end.node_names)} nodes blame themselves: the root is elsewhere"
     return case.decision(Action.NONE, JobState.INTERNAL_ERROR, "all_nodes_blamed", reason)
 
 

@@ -62,8 +62,10 @@ def _history(environ: Mapping[str, str], key: JobKey, evidence: Sequence[Evidenc
 
 
 def node_verdict(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
-    """The verdict as it is left for the controller."""
+    """The verdict as it is left for the controller, dated by its event: the earliest of several nodes is the root."""
     event = verdict.decisive
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    ago = 0.0 if event is None or event.at is None else max(uptime - event.at, 0.0)
     return NodeVerdict(
         node=node,
         raw_id=key.raw_id,
@@ -71,6 +73,7 @@ def node_verdict(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
         domain=verdict.domain,
         cause=verdict.cause,
         pci=event.pci if event else None,
-        at=time.time(),
+        at=time.time() - ago,
         text=event.source if event else verdict.reason,
+        at_link=verdict.at_link,
     )

@@ -1,5 +1,9 @@
 """What the watcher does about an attempt that outlives a fatal fault: judge as the epilog does, drain, end the job.
 
+A job does not go on without its GPU, but it may well go on after a fault of the node around it (a memory page that was
+lost elsewhere, a disk, one of several network cards). Then the node is drained and the job is left alone: if it dies of
+the fault after all, the epilog finds the same line.
+
 The job is ended by killing its batch script. Slurm then takes the attempt for failed, and everything else is the normal
 path: the node epilog judges, EpilogSlurmctld decides, counts, excludes and requeues. `scontrol requeue` of a running
 job would not do: its hooks see the next attempt's restart count and `0:0` (measured on 22.05), so the attempt would be
@@ -10,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from logging import Logger
 from pathlib import Path
@@ -21,7 +25,7 @@ from slurm_ft.classify import classify
 from slurm_ft.config import Config, Mode
 from slurm_ft.failover import actions, node_record
 from slurm_ft.failover.hanging import KILLED, decide_hanging, runs
-from slurm_ft.model import Action, Decision, Domain, JobKey, NodeVerdict, Verdict
+from slurm_ft.model import Action, Decision, Domain, EventKind, Evidence, JobKey, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file
 from slurm_ft.node.attempt_file import RunningAttempt
 from slurm_ft.node.epilog import node_verdict
@@ -49,6 +53,7 @@ class Outcome(Enum):
 
     INNOCENT = "its fault is no hardware verdict: wait for the next one"
     SETTLED = "it is left running: nothing more"
+    GOES_ON = "only the node around its GPUs is to blame, and the job may go on: wait for a fault of its GPU"
     ENDING = "it should end now: look again later whether it did"
 
 
@@ -57,7 +62,8 @@ def handle(place: Place, attempt: RunningAttempt) -> Outcome:
 
     Raises SlurmFtError when Slurm does not answer; the whole may then be tried again.
     """
-    verdict = _judge(place, attempt)
+    evidence = _observe(place, attempt)
+    verdict = _judge(place, evidence)
     place.log.info("job %s on %s: %s: %s", attempt.name, place.node, verdict.cause, verdict.reason)
     if verdict.domain is not Domain.HARDWARE:
         return Outcome.INNOCENT
@@ -69,6 +75,9 @@ def handle(place: Place, attempt: RunningAttempt) -> Outcome:
     if job is None:
         place.log.warning("job %s: Slurm has forgotten it; nothing to end", attempt.name)
         return Outcome.SETTLED
+    if _judge(place, _without_host(evidence)).domain is not Domain.HARDWARE:
+        place.log.info("job %s: left running, its GPUs are not to blame", attempt.name)
+        return Outcome.GOES_ON
     key = JobKey(job.raw_id, job.address, attempt.number)
     if not runs(key, job):
         place.log.info("job %s: not ended, it is %s by now", key.address, job.state)
@@ -84,8 +93,8 @@ def _end_or_leave(place: Place, key: JobKey, decision: Decision) -> Outcome:
     return Outcome.ENDING
 
 
-def _judge(place: Place, attempt: RunningAttempt) -> Verdict:
-    """The very judgement of the epilog, on the variables that Slurm would give it."""
+def _observe(place: Place, attempt: RunningAttempt) -> tuple[Evidence, ...]:
+    """What the epilog would see, from the variables that Slurm would give it."""
     environ = {
         attempt_file.RUN_DIR_VARIABLE: str(place.run_dir),
         environment.JOB_ID: str(attempt.raw_id),
@@ -93,8 +102,18 @@ def _judge(place: Place, attempt: RunningAttempt) -> Verdict:
         environment.NODE_NAME: place.node,
         environment.GPUS: attempt.gpus,
     }
-    evidence = observe(environ, place.config, environment.job_key(environ), place.node)
+    return observe(environ, place.config, environment.job_key(environ), place.node)
+
+
+def _judge(place: Place, evidence: tuple[Evidence, ...]) -> Verdict:
     return classify(evidence, KILLED, load_overrides(place.config.verdict_overrides))
+
+
+def _without_host(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    return tuple(
+        replace(one, events=tuple(event for event in one.events if event.kind is not EventKind.HOST))
+        for one in evidence
+    )
 
 
 def _find(slurm: Slurm, raw_id: int) -> JobRecord | None:

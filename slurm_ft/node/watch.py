@@ -29,7 +29,7 @@ from slurm_ft.node.waiting import Waiting
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
 from slurm_ft.sensors.kernel_follow import KernelFollower, Sighting
-from slurm_ft.sensors.kernel_log import running_boot
+from slurm_ft.sensors.kernel_log import OF_THE_NODE, running_boot
 
 if TYPE_CHECKING:
     from slurm_ft.classify.overrides import Overrides
@@ -108,6 +108,7 @@ class Watcher:
         self._markers: dict[str, int] = {}
         self._recorded: Counter[tuple[object, ...]] = Counter()
         self._waiting = Waiting()
+        self._host_told: set[str] = set()  # attempts that go on after a fault of the node around the GPUs
 
     def resume(self) -> None:
         """Take up what the file holds of this boot. Each running attempt gets its full grace time."""
@@ -172,6 +173,9 @@ class Watcher:
     def _finish(self, name: str, outcome: Outcome) -> None:
         if outcome is Outcome.INNOCENT:
             self._waiting.drop(name)
+        elif outcome is Outcome.GOES_ON:
+            self._host_told.add(name)
+            self._waiting.drop(name)
         elif outcome is Outcome.SETTLED:
             self._waiting.settle(name)
         else:
@@ -216,7 +220,9 @@ class Watcher:
             self._place.log.error("%s cannot be written: %s", self._file, error)
 
     def _await(self, one: RecordedEvent, attempts: Sequence[RunningAttempt]) -> None:
-        concerned = [attempt.name for attempt in attempts if attempt.name in one.attempts]
+        self._host_told &= {attempt.name for attempt in attempts}
+        told = self._host_told if one.event.kind is EventKind.HOST else frozenset()
+        concerned = [attempt.name for attempt in attempts if attempt.name in one.attempts and attempt.name not in told]
         if not concerned or not is_fatal(one.event, self._overrides):
             return
         grace = self._place.config.watch_grace
@@ -242,7 +248,7 @@ class Watcher:
         return sequence > self._markers.get(start.marker, -1)
 
     def _has_gpu(self, attempt: RunningAttempt, event: Event) -> bool:
-        if event.kind is EventKind.SXID:
+        if event.kind in OF_THE_NODE:
             return True
         gpus = gpus_of_job(
             attempt.gpus,

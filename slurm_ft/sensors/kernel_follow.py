@@ -1,4 +1,4 @@
-"""Follows the kernel log as it grows: what the GPU driver says, and where attempts begin.
+"""Follows the kernel log as it grows: what the GPU driver says, faults of the node, and where attempts begin.
 
 Opens /dev/kmsg as one more reader, at its oldest record; a reader of the rest waits for poll(2) to say that there is
 more. What it has returned already, after a restart, the caller tells by the record's number.
@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_ft.model import Event
+from slurm_ft.sensors.host_lines import HINTS
 from slurm_ft.sensors.kernel_lines import MAX_LINE, event_of, parse_record
 
 START = "slurm_ft: start job="  # how the node Prolog's marker begins
-_WORTH_DECODING = (b";NVRM: ", b";nvidia-nvswitch", b";" + START.encode())
+_WORTH_DECODING = (b";NVRM: ", b";nvidia-nvswitch", b";" + START.encode(), *HINTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One record of interest: an event of the driver, or the marker of an attempt's start. `sequence` counts records
-    since boot."""
+    """One record of interest: an event of the driver or of the node, or the marker of an attempt's start.
+
+    `sequence` counts records since boot.
+    """
 
     sequence: int
     event: Event | None = None

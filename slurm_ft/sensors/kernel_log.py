@@ -78,9 +78,8 @@ class _Reading:
         if self.marker_at is None:
             first = start if since is None else since
             return first is not None and at >= first and (end is None or at <= end + self.window.grace)
-        # The marker shows how far the print clock has drifted from the uptimes of the window.
-        drift = 0.0 if start is None else self.marker_at - start
-        return (since is None or at >= since + drift) and (end is None or at <= end + drift + self.window.grace)
+        since_marker = since is None or at >= since + self.drift
+        return since_marker and (end is None or at <= end + self.drift + self.window.grace)
 
     def keep(self, event: Event) -> None:
         """Keep the first MAX_REPEATS - 1 of each code on each device, and the newest."""
@@ -94,10 +93,14 @@ class _Reading:
         same.append(event)
 
     def events(self) -> tuple[Event, ...]:
-        """All kept events in the log's order."""
-        return tuple(
-            sorted((event for same in self.kept.values() for event in same), key=lambda event: event.line or 0)
-        )
+        """All kept events in the log's order, their times as uptimes."""
+        kept = sorted((event for same in self.kept.values() for event in same), key=lambda event: event.line or 0)
+        return tuple(event if event.at is None else replace(event, at=event.at - self.drift) for event in kept)
+
+    @property
+    def drift(self) -> float:
+        """How far the print clock is ahead of the uptimes of the window, as the marker shows."""
+        return 0.0 if self.marker_at is None or self.window.start is None else self.marker_at - self.window.start
 
 
 def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact that only tests give
@@ -127,7 +130,7 @@ def read_kernel_log(  # noqa: PLR0913 - the last three are bounds and a fact tha
         return _unreadable(f"{path}: {error.strerror or error}")
     if reading.first is None:
         return _unreadable(f"{path} {stopped or 'holds no kernel log record'}")
-    if journal is not None and not stopped and _is_overwritten(reading):
+    if journal is not None and not stopped and _lost(reading):
         older = _from_journal(journal, window, gpus)
         if older is not None:
             return older
@@ -145,13 +148,6 @@ def _why_not(window: Window, gpus: frozenset[str] | None, boot_id: str | None) -
     return ""
 
 
-def _is_overwritten(reading: _Reading) -> bool:
-    """Whether the start of the attempt has left the log."""
-    start, first = reading.window.start, reading.first
-    begins_late = start is not None and first is not None and first.at > start and reading.marker_at is None
-    return begins_late or reading.lost
-
-
 def _from_journal(journal: Path, window: Window, gpus: frozenset[str]) -> Evidence | None:
     """What the journal kept; None if it does not reach back to the attempt's start either."""
     reading, deadline = _Reading(window, gpus), time.monotonic() + JOURNAL_S
@@ -159,7 +155,7 @@ def _from_journal(journal: Path, window: Window, gpus: frozenset[str]) -> Eviden
         stopped = _consume(journal_records(journal, window.start or 0.0, deadline), reading, deadline, MAX_RECORDS)
     except (OSError, ValueError):
         return None
-    if stopped or reading.first is None or _is_overwritten(reading):
+    if stopped or reading.first is None or _lost(reading):
         return None
     found = _evidence(reading, "")
     return replace(found, detail="; ".join(note for note in ("taken from the journal", found.detail) if note))
@@ -257,18 +253,23 @@ def _take_event(reading: _Reading, event: Event | None) -> None:
 
 def _evidence(reading: _Reading, stopped: str) -> Evidence:
     """The Evidence of a log that could be opened, with what it may lack."""
-    window, first = reading.window, reading.first
+    window = reading.window
     if stopped:
         return Evidence(SENSOR, readable=False, events=reading.events(), detail=f"the log {stopped}")
     found = window.marker is None or reading.marker_at is not None
     if not found and window.start is None:
         # Whether the marker was overwritten or never written cannot be told: older lines might convict this job.
         return _unreadable("the marker of the attempt's start is not in the log")
-    notes = []
-    if window.start is not None and first is not None and reading.marker_at is None and first.at > window.start:
-        notes.append(f"earlier lines were lost: the log begins {first.at:.0f} s after boot, after the attempt's start")
-    elif not found:
-        notes.append(f"the marker of the attempt's start is missing; took the lines from {window.start:.0f} s on")
-    if reading.lost:
-        notes.append("some records were overwritten while they were read")
-    return Evidence(SENSOR, readable=True, events=reading.events(), detail="; ".join(notes))
+    lost = _lost(reading)
+    if lost:  # what was overwritten may have been the fault: that is not a clean log
+        return Evidence(SENSOR, readable=False, events=reading.events(), detail=lost)
+    note = "" if found else f"the marker of the attempt's start is missing; took the lines from {window.start:.0f} s on"
+    return Evidence(SENSOR, readable=True, events=reading.events(), detail=note)
+
+
+def _lost(reading: _Reading) -> str:
+    """Which records of the attempt have left the log; empty if none has."""
+    start, first = reading.window.start, reading.first
+    if start is not None and first is not None and reading.marker_at is None and first.at > start:
+        return f"earlier lines were lost: the log begins {first.at:.0f} s after boot, after the attempt's start"
+    return "some records were overwritten while they were read" if reading.lost else ""

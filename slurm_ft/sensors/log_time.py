@@ -61,12 +61,39 @@ def log_time(text: str) -> LogTime | None:
 
 
 def comparable(times: Sequence[LogTime | None]) -> list[float | None]:
-    """The seconds of those times that stand on the first one's clock; a full date and one without its year can meet."""
+    """The seconds of those times that stand on the first one's clock; one without its year can meet full dates."""
     known = [time for time in times if time is not None]
-    clocks = {time.clock for time in known}
-    if clocks == {DATE, YEARLESS}:
-        return [None if time is None else _without_year(time) for time in times]
+    if {time.clock for time in known} == {DATE, YEARLESS}:
+        return _dated(times, next(time.seconds for time in known if time.clock == DATE))
     return [time.seconds if time is not None and time.clock == known[0].clock else None for time in times]
+
+
+def _dated(times: Sequence[LogTime | None], reference: float) -> list[float | None]:
+    """Each time without a year gets the one that brings it nearest to the last full date before it.
+
+    `reference` stands in for that date at the beginning.
+    """
+    found: list[float | None] = []
+    for time in times:
+        if time is not None and time.clock == DATE:
+            reference = time.seconds
+        found.append(None if time is None else time.seconds if time.clock == DATE else _nearest(time, reference))
+    return found
+
+
+def _nearest(time: LogTime, reference: float) -> float:
+    moment = datetime.fromtimestamp(time.seconds, timezone.utc)
+    year = datetime.fromtimestamp(reference, timezone.utc).year
+    candidates = [_in_year(moment, year + more) for more in (-1, 0, 1)]
+    known = [seconds for seconds in candidates if seconds is not None]
+    return min(known, key=lambda seconds: abs(seconds - reference), default=time.seconds)
+
+
+def _in_year(moment: datetime, year: int) -> float | None:
+    try:
+        return moment.replace(year=year).timestamp()
+    except ValueError:
+        return None
 
 
 def _date(parts: dict[str, str | None]) -> LogTime | None:
@@ -89,10 +116,3 @@ def _zone(parts: dict[str, str | None]) -> timezone:
         return timezone.utc
     offset = datetime.strptime(zone, "%z").utcoffset()
     return timezone(offset) if offset else timezone.utc
-
-
-def _without_year(time: LogTime) -> float:
-    if time.clock != DATE:
-        return time.seconds
-    moment = datetime.fromtimestamp(time.seconds, timezone.utc)
-    return moment.replace(year=2000).timestamp()

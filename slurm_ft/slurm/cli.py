@@ -62,7 +62,8 @@ class CommandLine:
             if "Invalid job id" in error.output:
                 return None
             raise
-        return found[0] if found else None
+        named = (job for job in found if address in (str(job.raw_id), job.address))  # all of a het job are listed
+        return next(named, found[0] if found else None)
 
     def jobs(self, filters: Sequence[str] = ()) -> list[JobRecord]:
         """See Slurm.jobs."""
@@ -74,11 +75,16 @@ class CommandLine:
 
     def job_nodes(self, address: str) -> str:
         """See Slurm.job_nodes."""
-        return self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%N").strip()
+        rows = self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%T %N").splitlines()
+        if len(rows) > 1:  # a het job
+            rows = [row for row in rows if row.startswith("COMPLETING")]
+        return ",".join(filter(None, (row.partition(" ")[2].strip() for row in rows)))
 
     def excluded_nodes(self, address: str) -> str:
         """See Slurm.excluded_nodes. The one job field that only `squeue -o` prints."""
-        return _text(self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%x").strip())
+        rows = self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%i %x").splitlines()
+        excluded = dict(row.strip().partition(" ")[::2] for row in rows)
+        return _text(excluded.get(address, next(iter(excluded.values()), "")).strip())
 
     def nodes(self, nodelist: str = "") -> list[NodeRecord]:
         """See Slurm.nodes."""
@@ -90,6 +96,10 @@ class CommandLine:
     def drain_node(self, name: str, reason: str) -> None:
         """See Slurm.drain_node."""
         self._run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+
+    def resume_node(self, name: str) -> None:
+        """See Slurm.resume_node."""
+        self._run("scontrol", "update", f"NodeName={name}", "State=RESUME")
 
     def set_node_comment(self, name: str, comment: str) -> None:
         """See Slurm.set_node_comment."""
@@ -177,7 +187,8 @@ def _decode(output: bytes) -> str:
 
 def _job(row: Sequence[str]) -> JobRecord:
     (raw_id, address, name, user, partition, state, reason, nodes, restarts, requeue,
-     batch, exit_code, submitted, started, ended, stdout, comment, admin_comment) = row  # fmt: skip
+     batch, exit_code, submitted, started, ended, stdout, comment, admin_comment,
+     batch_host, required, reservation) = row  # fmt: skip
     code, signal = exit_status(exit_code)
     return JobRecord(
         raw_id=int(raw_id),
@@ -199,6 +210,9 @@ def _job(row: Sequence[str]) -> JobRecord:
         stdout=stdout,
         comment=_free_text(comment),
         admin_comment=_free_text(admin_comment),
+        batch_host=_text(batch_host),
+        required_nodes=_text(required),
+        reservation=_text(reservation),
     )
 
 

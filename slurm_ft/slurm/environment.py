@@ -19,6 +19,7 @@ JOB_RESTARTS = "SLURM_RESTART_COUNT"  # the same, in the job's own environment, 
 EXIT_CODE = "SLURM_JOB_EXIT_CODE2"  # code:signal; absent if the controller sent none
 COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"
+HET_NODELIST = "SLURM_HET_JOB_NODELIST"  # of all components; the leader's controller hooks have it
 NODE_NAME = "SLURMD_NODENAME"
 GPUS = "SLURM_JOB_GPUS"  # GRES indices, not NVML's
 
@@ -38,6 +39,11 @@ def exit_status(environ: Mapping[str, str]) -> ExitStatus:
         return ExitStatus.parse(text)
     except ValueError:
         raise _bad(EXIT_CODE, text, "code:signal") from None
+
+
+def nodes(environ: Mapping[str, str]) -> str:
+    """The nodelist of a job as the controller's hooks know it; for the leader of a het job, of all its components."""
+    return environ.get(HET_NODELIST) or environ.get(NODELIST, "")
 
 
 def node_name(environ: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 JOB_FIELDS = (
     "JobID", "JobArrayID", "Name", "UserName", "Partition", "State", "Reason", "NodeList", "RestartCnt", "Requeue",
     "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
+    "BatchHost", "ReqNodes", "Reservation",
 )  # fmt: skip
 # StateLong would show a drained node as `drained` whether it is down or not (measured on 22.05).
 NODE_FIELDS = ("NodeList", "StateComplete", "Reason", "Comment")

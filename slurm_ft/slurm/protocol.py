@@ -12,7 +12,7 @@ class JobRecord:
     """One job as Slurm holds it. Times are unix seconds, None where Slurm knows none."""
 
     raw_id: int
-    address: str  # ARRAYJOBID_TASKID for array tasks: what commands must be given
+    address: str  # as squeue names it: ARRAYJOBID_TASKID, or LEADER+OFFSET for a component of a het job
     name: str
     user: str
     partition: str
@@ -30,6 +30,15 @@ class JobRecord:
     stdout: str
     comment: str
     admin_comment: str
+    batch_host: str = ""  # where the batch script runs; stays when that node is taken out of the job
+    required_nodes: str = ""  # the user's own --nodelist
+    reservation: str = ""
+
+    @property
+    def het_leader(self) -> str:
+        """Of a component of a het job the raw id of its leader, else nothing."""
+        leader, plus, _ = self.address.partition("+")
+        return leader if plus else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +75,27 @@ class Slurm(Protocol):
     """A backend. Every method raises SlurmCommandError when Slurm does not answer or refuses."""
 
     def job(self, address: str) -> JobRecord | None:
-        """One job, or None when Slurm has forgotten it."""
+        """One job, or None when Slurm has forgotten it. `address` is a raw id or what a JobRecord says; the raw id of a
+        het job's leader names the leader alone."""
 
     def jobs(self, filters: Sequence[str] = ()) -> list[JobRecord]:
         """All jobs that squeue's own filter options let through, in one request."""
 
     def job_nodes(self, address: str) -> str:
-        """The nodelist alone: cheap enough to poll."""
+        """The nodelist alone: cheap enough to poll. For the leader of a het job, the nodes of all its components that
+        are COMPLETING: one that is not lists all its nodes again."""
 
     def excluded_nodes(self, address: str) -> str:
-        """The nodelist that the job excludes, the user's own and ours."""
+        """The nodelist that the job, or the one component of a het job, excludes: the user's own and ours."""
 
     def nodes(self, nodelist: str = "") -> list[NodeRecord]:
         """The named nodes, or all."""
 
     def drain_node(self, name: str, reason: str) -> None:
         """Let no new job start there."""
+
+    def resume_node(self, name: str) -> None:
+        """Take a drained node back into service; jobs that run there go on."""
 
     def set_node_comment(self, name: str, comment: str) -> None:
         """Replace the node's Comment."""

@@ -7,9 +7,9 @@ the controller the journal besides, and one on a node that node's event file and
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from slurm_ft.failover import ledger, node_record, resume_tag
 from slurm_ft.model import Attempt, Domain, Ledger, NodeVerdict
@@ -114,7 +114,7 @@ def _from_events(sources: Sources, number: int) -> list[str]:
     return [
         f"{node} {_clock(one.time)} {one.event.source} (event file, record {one.sequence})"
         for node, events in (sources.events or {}).items()
-        for one in events
+        for one in _once(events, lambda one: (one.boot_id, one.sequence, one.event))
         if name in one.attempts and _of_this_job(sources, one.time)
     ]
 
@@ -123,7 +123,7 @@ def _from_log(sources: Sources, number: int) -> list[str]:
     """The node epilog's own words, e.g. `job 12 attempt 0 on n1: xid79: Xid 79 … is a hardware fault …`."""
     address = sources.job.address if sources.job else str(sources.raw_id)
     needle = f"job {address} attempt {number} on "
-    return [line.partition(needle)[2] for line in sources.log if needle in line]
+    return list(dict.fromkeys(line.partition(needle)[2] for line in sources.log if needle in line))
 
 
 def _word(entry: Mapping[str, Any]) -> str:
@@ -146,15 +146,27 @@ def _outcome(past: Attempt) -> str:
 
 
 def _entries(sources: Sources) -> list[Mapping[str, Any]]:
-    """The journal's on this job: job ids are reused."""
-    return [
+    """The journal's on this job: job ids are reused. A hook that was killed and ran again may have written twice."""
+    found = (
         entry
         for entry in sources.journal
         if entry.get("raw_id") == sources.raw_id
         and isinstance(entry.get("attempt"), int)
         and isinstance(entry.get("at"), (int, float))
         and _of_this_job(sources, entry["at"])
-    ]
+    )
+    return _once(found, lambda entry: repr(sorted((key, value) for key, value in entry.items() if key != "at")))
+
+
+T = TypeVar("T")
+
+
+def _once(every: Iterable[T], meaning: Callable[[T], Hashable]) -> list[T]:
+    """The first of those that mean the same."""
+    first: dict[Hashable, T] = {}
+    for one in every:
+        first.setdefault(meaning(one), one)
+    return list(first.values())
 
 
 def _verdicts(sources: Sources) -> list[NodeVerdict]:

@@ -7,7 +7,7 @@ written into the job: they follow from its end, its ledger, and the verdicts tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config
 from slurm_ft.failover import claim, comment_tag, ledger, node_record, resume_tag
@@ -60,7 +60,25 @@ def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config
     for node in nodes:
         for fault in _reported(node):
             faults.setdefault((fault.raw_id, fault.attempt), []).append(fault)
-    return [_view(job, faults.get((job.raw_id, job.restarts), ()), config) for job in jobs]
+    jobs = list(jobs)
+    leaders = {job.het_leader: job for job in jobs if job.het_leader == str(job.raw_id)}
+    ids: dict[str, list[int]] = {}
+    for job in jobs:
+        ids.setdefault(job.het_leader, []).append(job.raw_id)
+
+    def faults_of(job: JobRecord) -> list[NodeVerdict]:
+        """A component of a het job ends with the others."""
+        raw_ids = ids[job.het_leader] if job.het_leader else [job.raw_id]
+        return [fault for raw_id in raw_ids for fault in faults.get((raw_id, job.restarts), ())]
+
+    return [_view(_with_records_of(leaders.get(job.het_leader), job), faults_of(job), config) for job in jobs]
+
+
+def _with_records_of(leader: JobRecord | None, job: JobRecord) -> JobRecord:
+    """A het job's tag and ledger are its leader's; Slurm requeues it as a whole."""
+    if leader is None:
+        return job
+    return replace(job, comment=leader.comment, admin_comment=leader.admin_comment)
 
 
 def _reported(node: NodeRecord) -> tuple[NodeVerdict, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, lose_gpu, make_heal
 
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.model import JobState
+from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.status import render
 
@@ -108,6 +110,67 @@ def test_of_two_nodes_only_the_bad_one_is_drained_and_excluded(lab: Lab) -> None
     assert drained == [bad]
     end(lab, job, 1, 0)
     assert lab.wait_job(job, *ENDED)["state"] == "COMPLETED"
+
+
+FAR_END = "RLW_REMAP Fatal XC0 i0 Link 01 (0x00000082 0x00000040)"
+
+
+def two_nodes(lab: Lab, job: int) -> tuple[str, str]:
+    """The nodes of a two-node job."""
+    found = CommandLine.of(settings(lab)).job(str(job))
+    assert found is not None
+    first, second = nodelist.expand(found.nodes)
+    return first, second
+
+
+def test_a_node_that_saw_only_the_far_end_of_a_link_goes_back_into_service(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--nodes=2")
+    running(lab, job, 0)
+    root, healthy = two_nodes(lab, job)
+    lab.inject_xid(healthy, 0, 145, FAR_END)  # before the root has said a word
+    time.sleep(0.2)
+    lab.inject_xid(root, 0, 79, FELL_OFF)
+    end(lab, job, 0, 1)
+    running(lab, job, 1)
+    lab.wait_for(lambda: not lab.node(healthy)[0].startswith("drain"), 20, f"{healthy} returned to service")
+    assert lab.job(job)["exc_nodes"] == root
+    assert [node for node in lab.nodes if lab.node(node)[0].startswith("drain")] == [root]
+
+
+def test_the_root_is_the_node_whose_fault_came_first_whoever_judges_first(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--nodes=3")
+    running(lab, job, 0)
+    for node in ("n3", "n2"):
+        lab.inject_xid(node, 0, 79, FELL_OFF)
+        time.sleep(0.3)
+    end(lab, job, 0, 1)
+    lab.wait_for(lambda: decisions(lab, job), 30, "the decision")
+    lab.wait_for(lambda: lab.job(job)["exc_nodes"] == "n3", 20, "the exclusion of n3")
+    assert [node for node in lab.nodes if lab.node(node)[0].startswith("drain")] == ["n2", "n3"]
+
+
+def test_if_every_node_sees_a_broken_link_no_node_is_blamed(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--nodes=2")
+    running(lab, job, 0)
+    for node in two_nodes(lab, job):
+        lab.inject_xid(node, 0, 145, FAR_END)
+    end(lab, job, 0, 1)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"], done["exc_nodes"]) == ("FAILED", "0", "")
+    assert [entry["rule"] for entry in decisions(lab, job)] == ["all_nodes_blamed"]
+    lab.wait_for(lambda: not any(lab.node(node)[0].startswith("drain") for node in lab.nodes), 20, "no drained node")
+
+
+def test_two_nodes_that_are_both_broken_stay_drained(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--nodes=2")
+    running(lab, job, 0)
+    both = two_nodes(lab, job)
+    for node in both:
+        lab.inject_xid(node, 0, 79, FELL_OFF)
+    end(lab, job, 0, 1)
+    assert lab.wait_job(job, *ENDED)["state"] == "FAILED"
+    assert [entry["rule"] for entry in decisions(lab, job)] == ["all_nodes_blamed"]
+    assert [node for node in lab.nodes if lab.node(node)[0].startswith("drain")] == list(both)
 
 
 def test_the_users_own_exclusions_survive(lab: Lab) -> None:

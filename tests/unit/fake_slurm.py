@@ -74,6 +74,10 @@ class FakeSlurm:
         self._called("drain_node", name, reason)
         self.set_node(name, state="idle+drain", reason=reason)
 
+    def resume_node(self, name: str) -> None:
+        self._called("resume_node", name)
+        self.set_node(name, state="idle", reason="")
+
     def set_node_comment(self, name: str, comment: str) -> None:
         self._called("set_node_comment", name, comment)
         self.set_node(name, comment=comment)

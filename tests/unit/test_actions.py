@@ -315,3 +315,35 @@ class TestNoteResume:
         assert slurm.job_records["12"].comment == (
             "[slurm_ft n=1/3 ex=n1 cause=xid79] [slurm_ft.resume step=1200 attempt=0]"
         )
+
+
+class TestHetJob:
+    """Two components: 12+0 leads, 12+1 is job 13 to Slurm."""
+
+    @pytest.fixture
+    def slurm(self, job_record: JobRecord) -> FakeSlurm:
+        leader = replace(job_record, address="12+0")
+        other = replace(job_record, raw_id=13, address="12+1", comment="mine")
+        stranger = replace(job_record, raw_id=14, address="14")
+        records = {job.address: job for job in (other, leader, stranger)}
+        return FakeSlurm(records, {"n1": IDLE}, excluded={"12+0": "n8", "12+1": "n9"})
+
+    def test_every_component_avoids_the_bad_node_and_keeps_its_users_own(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        actions.apply(slurm, JobKey(12, "12+0", 0), requeue, history)
+        assert slurm.excluded == {"12+0": "n[1,8]", "12+1": "n[1,9]"}
+        assert [slurm.job_records[job].comment for job in ("12+1", "14")] == ["mine", "team=vision [slurm_ft]"]
+        assert "n=1/3" in slurm.job_records["12+0"].comment
+        assert slurm.job_records["12+1"].admin_comment == ""
+
+    def test_it_is_released_when_all_components_have_left_completing(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12+0", state="PENDING", restarts=1)
+
+        def leave_completing() -> None:
+            if sum(call[0] == "jobs" for call in slurm.calls) > 2:
+                slurm.set_job("12+1", state="PENDING", restarts=1)
+
+        slurm.before["jobs"] = leave_completing
+        assert actions.release(slurm, JobKey(12, "12+0", 0), 100, now=clock(1)) == "released"
+        assert sum(call[0] == "jobs" for call in slurm.calls) > 2

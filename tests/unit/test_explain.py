@@ -59,6 +59,18 @@ def test_shows_each_attempt_from_evidence_to_what_was_done(job: JobRecord, fault
     assert lines[9:] == ["not seen: the moon"]
 
 
+def test_what_a_killed_hook_wrote_twice_is_told_once(job: JobRecord) -> None:
+    event = Event(EventKind.XID, 79, "0000:3b:00", LINE, 100.0)
+    again = {**DECIDED, "at": 2001.5}
+    log = ["1 INFO job 12 attempt 0 on n1: xid79: words", "2 INFO job 12 attempt 0 on n1: xid79: words"]
+    recorded = [RecordedEvent("b", 77, at, event, ("12.0",)) for at in (1999.0, 1999.5)]
+    text = explain(
+        Sources(12, job, journal=[DECIDED, again, DONE, {**DONE, "at": 2003.0}], events={"n1": recorded}, log=log)
+    )
+    for part in ("judged ", "decided ", "done ", "record 77"):
+        assert text.count(part) == 1
+
+
 def test_a_user_sees_the_ledger_alone(job: JobRecord) -> None:
     text = explain(Sources(12, job))
     assert f"ledger: {LINE}" in text

@@ -176,3 +176,18 @@ class TestGather:
         gathered = gather(slurm, Config(opt_in=opt_in), ENVIRON, KEY, 2001.0)
         assert gathered is not None
         assert gathered.end.opted_in is opted_in
+
+    def test_a_dead_batch_host_belongs_to_the_attempt_though_no_kill_took_it_out(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", batch_host="n1")
+        slurm.set_node("n1", state="down")
+        gathered = gather(slurm, Config(), ENVIRON | {"SLURM_JOB_NODELIST": "n2"}, KEY, 2001.0)
+        assert gathered is not None
+        assert (gathered.end.node_names, gathered.end.down_nodes) == (("n1", "n2"), ("n1",))
+
+    def test_a_het_job_has_the_nodes_and_the_ids_of_all_components(self, slurm: FakeSlurm) -> None:
+        slurm.job_records["12"] = replace(slurm.job_records["12"], address="12+0")
+        slurm.job_records["12+1"] = replace(slurm.job_records["12"], raw_id=13, address="12+1")
+        environ = ENVIRON | {"SLURM_JOB_NODELIST": "n1", "SLURM_HET_JOB_NODELIST": "n[1-2]"}
+        gathered = gather(slurm, Config(), environ, KEY, 2001.0)
+        assert gathered is not None
+        assert (gathered.end.node_names, gathered.end.component_ids) == (("n1", "n2"), (12, 13))

@@ -11,13 +11,16 @@ import time
 from pathlib import Path
 
 import pytest
+from test_signatures import HOST_LINES
 
+from slurm_ft.classify.host_facts import HOST_FACTS
 from slurm_ft.node import attempt_file
 from slurm_ft.sensors import nvml_snapshot
 
 ROOT = Path(__file__).parents[2]
 JOB = {"SLURM_JOB_ID": "12", "SLURM_JOB_RESTART_COUNT": "0", "SLURM_JOB_NAME": "$(touch TRACE/name)"}
 CONTROLLER = {**JOB, "SLURM_JOB_EXIT_CODE2": "0:0", "SLURM_JOB_COMMENT": "[slurm_ft]"}
+EPILOG = (ROOT / "epilog/node_epilog").read_text()
 NODE = {**JOB, "SLURMD_NODENAME": "n1", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_EXIT_CODE2": "1:0"}
 HOSTILE = ["$(touch TRACE/comment)", "`touch TRACE/comment`", "'; touch TRACE/comment; '", "*", "-n", "\\\\", "a\nb"]
 
@@ -68,7 +71,16 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-SUSPICIOUS = re.compile("NVRM: |nvidia-nvswitch|fallen off the bus")
+SUSPICIOUS = re.compile("|".join(f"(?:{words})" for words in re.findall(r"^ +/(.+)/ \{ suspicious", EPILOG, re.M)))
+
+
+def passes_as_clean(message: str) -> bool:
+    """What the epilog's own awk program says of a log with this message behind the marker."""
+    program = EPILOG.partition("/usr/bin/awk '")[2].partition("'")[0]
+    end = "/usr/bin/dd: error reading '/dev/kmsg': Resource temporarily unavailable"
+    log = f"12,1,5,-;the marker\n4,2,6,-;{message}\n{end}\n"
+    done = subprocess.run(["/usr/bin/awk", program], input=log, text=True, env={"marker": "the marker"}, check=False)
+    return done.returncode == 0
 
 
 def kernel_log() -> str:
@@ -244,6 +256,25 @@ class TestNodeEpilog:
         assert stage.run("epilog/node_epilog", NODE, SLURM_JOB_EXIT_CODE2="0:0").returncode == 0
         assert stage.started == {"slurm-ft": ["hook node-epilog"]}
 
+    @pytest.mark.parametrize("message", [text for text, name in HOST_LINES.items() if name and HOST_FACTS[name].drains])
+    def test_a_good_end_with_a_fault_of_the_node_is_judged(self, message: str) -> None:
+        assert not passes_as_clean(message)
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "pcieport 0000:00:02.0: AER: Corrected error received: id=0010",
+            "[Hardware Error]: Corrected error, no action required.",
+            "{1}[Hardware Error]: event severity: corrected",
+            "mlx5_core 0000:5e:00.0 ens1np0: Link up",
+            "nvme nvme0: 16/0/0 default/read/poll queues",
+            "usb 1-1: reset high-speed USB device number 2 using xhci_hcd",
+            "EXT4-fs (nvme0n1p2): mounted filesystem with ordered data mode",
+        ],
+    )
+    def test_a_good_end_with_what_the_machine_corrected_starts_no_python(self, message: str) -> None:
+        assert passes_as_clean(message)
+
     @pytest.mark.parametrize("code", ["1:0", "0:9", "0:15", "137:0"])
     def test_every_bad_end_is_judged(self, stage: Stage, code: str) -> None:
         stage.run("epilog/node_epilog", NODE, SLURM_JOB_EXIT_CODE2=code)
@@ -391,3 +422,12 @@ class TestTaskProlog:
         assert set(found) <= {"SLURM_FT_ATTEMPT", "SLURM_FT_EXCLUDED", "CHECKPOINT_VENDOR"}
         assert found["SLURM_FT_EXCLUDED"] == ""
         assert "\n" not in found.get("CHECKPOINT_VENDOR", "")
+
+
+@pytest.mark.parametrize("hook", ["epilog/slurmctld_epilog", "prolog/slurmctld_prolog"])
+def test_only_the_leader_of_a_het_job_is_decided_on(stage: Stage, hook: str) -> None:
+    failed = {**CONTROLLER, "SLURM_JOB_EXIT_CODE2": "1:0", "SLURM_JOB_RESTART_COUNT": "1", "SLURM_HET_JOB_ID": "12"}
+    stage.run(hook, failed, SLURM_JOB_ID="13", SLURM_HET_JOB_OFFSET="1")
+    assert not (stage.trace / "slurm-ft").exists()
+    stage.run(hook, failed, SLURM_HET_JOB_OFFSET="0")
+    assert (stage.trace / "slurm-ft").exists()

@@ -62,15 +62,22 @@ def test_the_last_marker_counts_whatever_the_clock_says(tmp_path: Path) -> None:
     assert codes(read(tmp_path, *lines, where=window(start=500.0))) == [79]
 
 
+def test_times_are_uptimes_whatever_the_drift_of_the_print_clock(tmp_path: Path) -> None:
+    lines = (record(0, "boot"), marker(90), xid(95, 79))
+    (event,) = read(tmp_path, *lines, where=window(start=500.0)).events
+    assert event.at == 505.0
+
+
 def test_a_marker_of_the_kernel_or_of_another_attempt_is_none(tmp_path: Path) -> None:
     lines = (record(0, "boot"), marker(100), xid(110), record(120, MARKER, facility=0), marker(130, MARKER + "7"))
     assert codes(read(tmp_path, *lines)) == [79]
     assert codes(read(tmp_path, *lines, record(140, f"traps: {MARKER}"))) == [79]
 
 
-def test_an_overwritten_log_counts_whole_and_says_so(tmp_path: Path) -> None:
+def test_an_overwritten_log_is_not_clean_and_what_is_left_of_it_counts(tmp_path: Path) -> None:
     evidence = read(tmp_path, record(120, "later", sequence=900), xid(130))
-    assert evidence.readable
+    assert not evidence.readable
+    assert not read(tmp_path, record(120, "later", sequence=900)).readable
     assert codes(evidence) == [79]
     assert "earlier lines were lost" in evidence.detail
 
@@ -213,7 +220,7 @@ def test_overwriting_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, "read", answer)
     evidence = read_kernel_log(path, window(), GPUS)
-    assert (evidence.readable, codes(evidence)) == (True, [79])
+    assert (evidence.readable, codes(evidence)) == (False, [79])
     assert "overwritten while they were read" in evidence.detail
 
 

@@ -182,3 +182,11 @@ def test_whatever_happens_the_limit_holds(end: JobEnd, verdicts: list[NodeVerdic
         assert end.requeueable
         assert not end.exit.success
         assert end.restarts_now <= end.key.attempt
+
+
+def test_a_fault_under_another_component_of_a_het_job_counts_and_under_another_job_does_not(
+    job_end: JobEnd, fault: NodeVerdict
+) -> None:
+    het = replace(job_end, component_ids=(12, 13))
+    assert decide(het, [replace(fault, raw_id=13)], 0).action is Action.REQUEUE
+    assert decide(het, [replace(fault, raw_id=14)], 0).action is Action.NONE

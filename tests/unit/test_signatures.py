@@ -191,3 +191,16 @@ def test_newest_first_is_turned_round() -> None:
     log = "\n".join(f"Mar 10 23:25:13 n1 kernel: NVRM: Xid (PCI:0000:3b:00): {code}, x" for code in (45, 94, 63, 48))
     newest_first = f"Mar 10 23:25:14 n1 kernel: {XID}\n{log}\n"
     assert [event.code for event in events_in_text(newest_first.encode())] == [48, 63, 94, 45, 79]
+
+
+def dated(*times: str) -> list[tuple[int | None, int | None]]:
+    """Code and line of events in the order in which they are taken to have happened."""
+    lines = [f"{time} n1 kernel: NVRM: Xid (PCI:0000:3b:00): {79 + place}, x" for place, time in enumerate(times)]
+    return [(event.code, event.line) for event in events_in_text("\n".join(lines).encode())]
+
+
+def test_full_dates_keep_their_years_beside_dates_without() -> None:
+    # By month and day alone the second line would be the oldest, and the first and third would meet.
+    assert dated("2024-03-10T10:00:00", "2025-01-02T10:00:00", "Mar 10 09:00:00") == [(79, 1), (80, 2), (81, 3)]
+    assert dated("2024-12-31T23:59:59", "Jan  1 00:00:05", "2025-01-01T00:00:07") == [(79, 1), (80, 2), (81, 3)]
+    assert dated("Feb 29 10:00:00", "2024-02-29T10:00:01") == [(79, 1), (80, 2)]

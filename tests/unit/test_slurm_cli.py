@@ -25,6 +25,7 @@ ROW = {
     "Reason": "NonZeroExitCode", "NodeList": "n[1-2]", "RestartCnt": "1", "Requeue": "1", "BatchFlag": "1",
     "exit_code": "256", "SubmitTime": "1795967514", "StartTime": "1795967516", "EndTime": "1000000600",
     "STDOUT": "/home/alice/out", "Comment": "[slurm_ft]", "admin_comment": "(null)",
+    "BatchHost": "n1", "ReqNodes": "", "Reservation": "N/A",
 }  # fmt: skip
 NODE = {"NodeList": "n1", "StateComplete": "IDLE+DRAIN*", "Reason": "none", "Comment": "(null)"}
 
@@ -221,16 +222,36 @@ def test_a_forgotten_job_is_none_and_another_failure_is_not(commands: Commands) 
 
 
 def test_the_nodes_of_a_job(commands: Commands) -> None:
-    commands.answer("squeue", "n[1-2]\n")
+    commands.answer("squeue", "COMPLETING n[1-2]\n")
     assert commands.slurm.job_nodes("2_0") == "n[1-2]"
-    assert commands.arguments("squeue") == ["-h", "-t", "all", "-j", "2_0", "-o", "%N"]
+    assert commands.arguments("squeue") == ["-h", "-t", "all", "-j", "2_0", "-o", "%T %N"]
 
 
-@pytest.mark.parametrize(("answer", "excluded"), [("n[7-9]\n", "n[7-9]"), ("\n", ""), ("(null)\n", "")])
+def test_of_a_het_job_only_the_components_that_are_completing_have_nodes_in_epilog(commands: Commands) -> None:
+    commands.answer("squeue", "COMPLETING n1\nFAILED n2\nCOMPLETING n[4-5]\nCOMPLETING \n")
+    assert commands.slurm.job_nodes("5") == "n1,n[4-5]"
+
+
+@pytest.mark.parametrize(("address", "excluded"), [("5+0", "n[7-9]"), ("5+1", ""), ("5+2", "n1")])
+def test_the_exclusions_of_one_component(commands: Commands, address: str, excluded: str) -> None:
+    commands.answer("squeue", "5+2 n1\n5+0 n[7-9]\n5+1 \n")
+    assert commands.slurm.excluded_nodes(address) == excluded
+
+
+def test_the_bare_id_of_a_het_job_names_its_leader(commands: Commands) -> None:
+    rows = ({**ROW, "JobID": "6", "JobArrayID": "5+1"}, {**ROW, "JobID": "5", "JobArrayID": "5+0"})
+    commands.table("squeue", *([row[name] for name in JOB_FIELDS] for row in rows))
+    job, other = commands.slurm.job("5"), commands.slurm.job("5+1")
+    assert job is not None
+    assert other is not None
+    assert (job.address, job.het_leader, other.raw_id, other.het_leader) == ("5+0", "5", 6, "5")
+
+
+@pytest.mark.parametrize(("answer", "excluded"), [("12 n[7-9]\n", "n[7-9]"), ("12 \n", ""), ("12 (null)\n", "")])
 def test_the_exclusions_of_a_job(commands: Commands, answer: str, excluded: str) -> None:
     commands.answer("squeue", answer)
     assert commands.slurm.excluded_nodes("12") == excluded
-    assert commands.arguments("squeue") == ["-h", "-t", "all", "-j", "12", "-o", "%x"]
+    assert commands.arguments("squeue") == ["-h", "-t", "all", "-j", "12", "-o", "%i %x"]
 
 
 def test_a_node_in_two_partitions_is_one_node(commands: Commands) -> None:

@@ -246,3 +246,13 @@ class TestCommand:
         slurm.job_records.clear()
         self.run("--noheader")
         assert capsys.readouterr().out == ""
+
+
+def test_a_component_of_a_het_job_is_shown_with_its_leaders_failovers(
+    job_record: JobRecord, fault: NodeVerdict
+) -> None:
+    leader = replace(job_record, address="12+0", state="FAILED", restarts=0)
+    other = replace(leader, raw_id=13, address="12+1", comment="mine", nodes="n1")
+    reason = node_record.add("", replace(fault, raw_id=13))
+    shown = views([other, leader], [node("n1", "idle+drain", reason)], Config(limit=0))
+    assert [(view.state, view.cause) for view in shown] == [(JobState.MAX_RETRIES_EXCEEDED, "xid79")] * 2

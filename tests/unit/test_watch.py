@@ -110,6 +110,30 @@ def test_a_fault_of_a_running_job_drains_the_node_and_ends_the_job(place: Place,
     assert (entry["what"], entry["raw_id"], entry["cause"]) == ("watch", 12, "xid79")
 
 
+MEMORY = "0,102,100000002,-;EDAC MC3: 1 UE memory read error on CPU_SrcID#1_MC#1_Chan#2_DIMM#0 (channel:2 slot:0)"
+
+
+def test_a_fault_of_the_node_drains_it_and_the_job_goes_on(place: Place, log: Log, slurm: FakeSlurm) -> None:
+    log.write(START)
+    begin(place)
+    watch = watcher(place, log)
+    log.write(MEMORY)
+    watch.take_news()
+    assert watch.look() is None
+    assert slurm.node_records["n1"].draining
+    assert "edac_uncorrected" in slurm.node_records["n1"].reason
+    assert not killed(slurm)
+    (recorded,) = event_file.read(event_file.path_of(place.config.state_dir, "n1"))
+    assert (recorded.event.name, recorded.attempts) == ("edac_uncorrected", ("12.0",))
+    log.write(MEMORY.replace("102,", "103,"))
+    watch.take_news()
+    assert watch.look() is None
+    log.write(FELL_OFF.replace("3,100,", "3,104,"))
+    watch.take_news()
+    watch.look()
+    assert killed(slurm)
+
+
 def test_the_grace_time_is_waited_for(place: Place, log: Log, slurm: FakeSlurm) -> None:
     place = replace(place, config=replace(place.config, watch_grace=500))
     begin(place)
