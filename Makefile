@@ -37,7 +37,7 @@ type: setup
 	$(BIN)/mypy
 
 unit: setup ## the tests that need no cluster
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit tests/checkpointing
 
 test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm

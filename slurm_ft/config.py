@@ -56,6 +56,7 @@ class Config:
     gpu_inventory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nvml: bool = True  # ask NVML about a failed job's GPUs, where nvidia-ml-py is installed
     nvml_timeout: float = 3.0  # of one look at the GPUs
+    nvml_events: bool = False  # have the watcher wait for NVML's events, which keeps every GPU of the node open
     dcgm: str = "off"  # off, dcgmi, or the URL of a dcgm-exporter on this node
     dcgm_timeout: float = 3.0  # of all that is asked of DCGM after an attempt
     verdict_overrides: Path | None = None  # the site's own reading of codes, see override_file.py
@@ -253,6 +254,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "gpu_inventory": _inventory,
     "nvml": _switch,
     "nvml_timeout": _seconds(0.1, 20),
+    "nvml_events": _switch,
     "dcgm": _dcgm,
     "dcgm_timeout": _seconds(0.1, 20),
     "verdict_overrides": _optional_path,

@@ -53,7 +53,13 @@ class NodeAction(str, Enum):
     """What the node needs, apart from who is guilty: a contained error may kill a job and leave the node usable."""
 
     DRAIN = "drain"
+    DRAIN_AFTER_REPEAT = "drain_after_repeat"  # usable now; once more of it and it is not (classify/repeats.py)
     NONE = "none"
+
+    @property
+    def now(self) -> NodeAction:
+        """What is to be done at once."""
+        return NodeAction.NONE if self is NodeAction.DRAIN_AFTER_REPEAT else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ CLASSES = {
     "ambiguous": Blame.AMBIGUOUS,
     "info": Blame.NOBODY,
 }
+ACTIONS = {action.value: action for action in (NodeAction.DRAIN, NodeAction.NONE)}
 ENTRY_KEYS = ("class", "node_action", "reason")
 _CODES = {EventKind.XID: XIDS, EventKind.SXID: SXIDS}
 KINDS = {kind.value: kind for kind in (*_CODES, *FACTS)}
@@ -98,7 +99,7 @@ def _override(node: yaml.Node, where: str, name: str) -> Override:
             raise _error(key, name, f"{where}: unknown key {key.value!r}", ENTRY_KEYS)
         values[key.value] = value
     blame = _choice(values, "class", CLASSES, where, name)
-    action = _choice(values, "node_action", {action.value: action for action in NodeAction}, where, name)
+    action = _choice(values, "node_action", ACTIONS, where, name)
     reason = values["reason"].value if "reason" in values else ""
     if not isinstance(reason, str) or not reason.strip():
         raise _error(node, name, f"{where}: a reason is missing", ("reason: some words",))

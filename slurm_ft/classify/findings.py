@@ -34,6 +34,7 @@ class Finding:
     scope: Scope = Scope.GPU
     certainty: Certainty = Certainty.CERTAIN
     complete: bool = True
+    may_repeat: bool = True  # False: this site leaves the node in service however often it happens
 
 
 def findings_of(evidence: Sequence[Evidence], overrides: Overrides) -> tuple[Finding, ...]:

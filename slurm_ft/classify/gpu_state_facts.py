@@ -1,6 +1,6 @@
 """What NVML and DCGM say of a GPU after an attempt: event name -> Fact.
 
-The names are those of sensors/nvml_events.py, sensors/dcgm.py and sensors/dcgm_exporter.py. Three rules made the table:
+The names are those of sensors/nvml_events.py, nvml_watch.py, dcgm.py and dcgm_exporter.py. Three rules made the table:
 
 * A state convicts only if it came about in the attempt, or if nothing can run in it (lost, reset required).
 * A state from before the attempt, or of unknown date, explains no death; the node may need a drain all the same.
@@ -33,6 +33,9 @@ NVML: Mapping[str, Fact] = {
     "gpu_missing": Fact(Blame.HARDWARE, "NVML's loss of the GPU", drains=True),
     "gpu_cannot_be_opened": Fact(Blame.HARDWARE, "NVML's failure to open the GPU", drains=True, certainty=LIKELY),
     "insufficient_power": Fact(Blame.HARDWARE, "missing external power", drains=True),
+    "gpu_unavailable": Fact(Blame.HARDWARE, "NVML's event that the GPU is unavailable", drains=True),
+    "poison_fatal": Fact(Blame.HARDWARE, "the use of poisoned data that the GPU could not contain", drains=True),
+    "poison_contained": Fact(Blame.HARDWARE, "the use of poisoned data, which the GPU contained"),
     "irq_issue": Fact(Blame.HARDWARE, "the loss of interrupts", drains=True, scope=Scope.NODE),
     # The driver's own word on what the GPU needs. It lasts, and other things than faults of the GPU raise it too.
     **_dated(
@@ -56,6 +59,12 @@ NVML: Mapping[str, Fact] = {
         "row_remap_failure",
         Fact(Blame.HARDWARE, "a memory row that could not be remapped", drains=True),
         Fact(Blame.AMBIGUOUS, "a remap failure that need not be from this attempt", drains=True),
+    ),
+    # The count of a lifetime: the last error of many passes the limit, and that one was in the attempt.
+    **_dated(
+        "sram_threshold",
+        Fact(Blame.HARDWARE, "SRAM errors that passed NVIDIA's limit in this attempt", drains=True, certainty=LIKELY),
+        Fact(Blame.AMBIGUOUS, "SRAM errors that passed NVIDIA's limit, not surely in this attempt", drains=True),
     ),
     # Correctable errors lead to it too, and the GPU works on without the reset.
     **_dated(

@@ -28,6 +28,8 @@ def _notice(what: str) -> Fact:
 HOST_FACTS = {
     "mce_uncorrected": _broken("an uncorrected machine check"),
     "mce_corrected": _notice("a corrected machine check"),
+    # What it was stands in lines of its own: a lost page ("Memory failure"), a PCIe error (AER).
+    "cper_recoverable": _notice("a recoverable error that the firmware reported"),
     "memory_failure": _broken("a host memory page that was lost"),
     "edac_uncorrected": _broken("an uncorrectable host memory error"),
     "pcie_fatal": _broken("a fatal PCIe error"),

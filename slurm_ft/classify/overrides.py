@@ -31,7 +31,8 @@ def apply_override(finding: Finding, overrides: Overrides) -> Finding:
     """`finding` as the site reads it.
 
     A class given without a node action drains exactly when it is `hardware`: who calls a code hardware wants the node
-    out of the way. Xid 154 is stronger than both: the driver knows better whether its GPU needs a reset.
+    out of the way. A node action of `none` holds however often it happens. Xid 154 is stronger than all of it: the
+    driver knows better whether its GPU needs a reset.
     """
     event = finding.event
     override = overrides.get((event.kind, finding.cause if event.code is None else event.code))
@@ -41,4 +42,7 @@ def apply_override(finding: Finding, overrides: Overrides) -> Finding:
     drains = override.drains
     if drains is None:
         drains = finding.drains if override.blame is None else blame is Blame.HARDWARE
-    return replace(finding, blame=blame, drains=drains, what=f"{finding.what} (this site: {override.reason})")
+    repeat = override.drains is not False
+    return replace(
+        finding, blame=blame, drains=drains, may_repeat=repeat, what=f"{finding.what} (this site: {override.reason})"
+    )

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import Finding, Need, findings_of, need_of
-from slurm_ft.classify.repeats import repeats
+from slurm_ft.classify.repeats import repeat_of, repeats
 from slurm_ft.model import Certainty, Domain, EventKind, Evidence, ExitStatus, NodeAction, Scope, Verdict
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -39,8 +39,18 @@ class Case:
 
     @property
     def node_action(self) -> NodeAction:
-        """What the node needs now."""
-        return NodeAction.DRAIN if self.need.drain else NodeAction.NONE
+        """What the node needs: now, or once the same has happened to more jobs."""
+        if self.need.drain or self.returned:
+            return NodeAction.DRAIN
+        faults = (one for one in self.findings if one.blame is Blame.HARDWARE and one.may_repeat)
+        after = any(repeat_of(one.event) for one in faults)
+        return NodeAction.DRAIN_AFTER_REPEAT if after else NodeAction.NONE
+
+    @property
+    def returned(self) -> int:
+        """How many earlier jobs met a hardware fault that now came back; 0 if it did not."""
+        faults = (one for one in self.findings if one.blame is Blame.HARDWARE and one.may_repeat)
+        return max((repeats(one.event, self.history) for one in faults), default=0)
 
     def first(self, *blames: Blame) -> Finding | None:
         """The earliest finding with one of `blames`."""
@@ -103,7 +113,7 @@ def image_not_loaded(case: Case) -> Verdict | None:
 def repeated_fault(case: Case) -> Verdict | None:
     """A code that is the program's, unless it comes back on the same GPU with every program: drain after repeat."""
     finding = case.first(Blame.APPLICATION, Blame.AMBIGUOUS)
-    if finding is None or finding.blame is not Blame.APPLICATION:
+    if finding is None or finding.blame is not Blame.APPLICATION or not finding.may_repeat:
         return None
     jobs = repeats(finding.event, case.history)
     if not jobs:
@@ -235,6 +245,10 @@ def _where(finding: Finding) -> str:
 
 
 def _what_follows(case: Case) -> str:
+    if case.node_action is NodeAction.DRAIN_AFTER_REPEAT:
+        return "the node can stay in service until it comes back"
     if case.node_action is NodeAction.NONE:
         return "the node can stay in service"
+    if case.returned and not case.need.drain:
+        return f"it came back after {case.returned} other jobs, so the node needs a drain"
     return "the node needs a drain" + (f", its driver asks for {case.need.asked}" if case.need.asked else "")

@@ -21,7 +21,7 @@ from slurm_ft.cli.case_file import (
     read_cases,
 )
 from slurm_ft.cli.offline import Answer, answer, judge
-from slurm_ft.model import Event, EventKind, Evidence, ExitStatus
+from slurm_ft.model import Event, EventKind, Evidence, ExitStatus, NodeAction
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors import kernel_log, text_log
 from slurm_ft.sensors.kernel_lines import parse_line
@@ -102,7 +102,7 @@ def _warn(case: CaseText, where: str) -> None:
 
 def compare(judged: Answer, expected: Expected) -> list[str]:
     """Where the answer differs from the expected one, tolerated answers aside; one sentence each."""
-    verdict, action = judged.verdict.domain, judged.verdict.node_action.value
+    verdict, action = judged.verdict.domain, judged.verdict.node_action.now.value
     found = []
     if verdict is not expected.domain and verdict not in expected.also:
         found.append(f"verdict is {verdict.value}, expected {expected.domain.value}")
@@ -123,7 +123,8 @@ def case_object(case: CaseText, judged: Answer) -> dict[str, Any]:
     return {
         "id": case.id,
         "verdict": verdict.domain.value,
-        "node_action": verdict.node_action.value,
+        "node_action": verdict.node_action.now.value,
+        "drain_after_repeat": verdict.node_action is NodeAction.DRAIN_AFTER_REPEAT,
         "imagepull": judged.imagepull,
         "retry": judged.retry,
         "reason": verdict.reason,
@@ -141,7 +142,7 @@ def _evidence_lines(judged: Answer) -> list[str]:
 
 def _case_text(case: CaseText, judged: Answer) -> str:
     verdict = judged.verdict
-    parts = (case.id or "-", verdict.domain.value, verdict.node_action.value, verdict.reason)
+    parts = (case.id or "-", verdict.domain.value, verdict.node_action.now.value, verdict.reason)
     return ", ".join(printable(part) for part in parts)
 
 
@@ -191,8 +192,9 @@ def _file_object(judged: Answer) -> dict[str, Any]:
             "imagepull": judged.imagepull,
             "retry": judged.retry,
             "line": verdict.decisive.line if verdict.decisive else None,
+            "drain_after_repeat": verdict.node_action is NodeAction.DRAIN_AFTER_REPEAT,
         },
-        "node_action": verdict.node_action.value,
+        "node_action": verdict.node_action.now.value,
         "reason": verdict.reason,
     }
 
@@ -213,7 +215,7 @@ def _file_text(judged: Answer) -> str:
         (
             *lines,
             f"verdict: {verdict.domain.value} ({verdict.cause})",
-            f"node action: {verdict.node_action.value}",
+            f"node action: {verdict.node_action.value.replace('_', ' ')}",
             f"reason: {verdict.reason}",
         )
     )

@@ -1,6 +1,6 @@
-"""The Xids 13 and 31 that earlier jobs of this node met, in the run directory: forgotten at a reboot, as it should be.
+"""What earlier jobs of this node met and repeats.py counts. In the run directory: a reboot forgets it, as it should be.
 
-`faults`: one line each: unix time, job id, user id, code, PCI address, place (or `-`).
+`faults`: one line each: unix time, job id, user id, what, PCI address, place (or `-`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def read(directory: Path, now: float, own: int) -> tuple[PastFault, ...]:
 
 def _parse(line: str, now: float) -> PastFault | None:
     try:
-        at, raw_id, user, code, pci, place = line.split(" ")
+        at, raw_id, user, what, pci, place = line.split(" ")
         recent = 0 <= now - float(at) <= MAX_AGE_S
-        return PastFault(int(raw_id), int(user), int(code), pci, place.replace("-", "")) if recent else None
+        return PastFault(int(raw_id), int(user), what, pci, place.replace("-", "")) if recent else None
     except ValueError:
         return None
 
@@ -41,7 +41,7 @@ def _parse(line: str, now: float) -> PastFault | None:
 def add(directory: Path, now: float, faults: Iterable[PastFault]) -> None:
     """Remember `faults`. Raises OSError."""
     path = directory / NAME
-    rows = [f"{now:.0f} {one.raw_id} {one.user} {one.code} {one.pci} {one.place or '-'}\n" for one in faults]
+    rows = [f"{now:.0f} {one.raw_id} {one.user} {one.what} {one.pci} {one.place or '-'}\n" for one in faults]
     if not rows:
         return
     with path.open("a", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""`slurm-ft watch`: follows the kernel log, keeps the event file, and fails over jobs that hang on a broken GPU.
+"""`slurm-ft watch`: follows the kernel log (and NVML's events), keeps the event file, fails over jobs that hang.
 
 One process on each compute node. It sleeps in poll(2) until the log grows; a timer runs only while an attempt with a
 fatal fault has not ended. All it knows is in files (the log, the event file, the Prolog's notes), so it may be killed
@@ -12,19 +12,19 @@ import select
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from slurm_ft.classify.facts import Blame
 from slurm_ft.classify.findings import findings_of
-from slurm_ft.config import Config
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.model import Event, EventKind, Evidence
 from slurm_ft.node import attempt_file, event_file
 from slurm_ft.node.attempt_file import RunningAttempt
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.node.hanging import Outcome, Place, handle
+from slurm_ft.node.live import LiveSources
 from slurm_ft.node.waiting import Waiting
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
@@ -40,23 +40,6 @@ ENDS_WITHIN = (
 )
 
 
-class LiveSource(Protocol):
-    """What tells of faults while they happen and is not the kernel log, such as NVML's event set.
-
-    A source that can only be waited for in its own way runs in a child process and writes to a pipe.
-    """
-
-    def fileno(self) -> int:
-        """What to poll for input."""
-
-    def read(self) -> Sequence[Event]:
-        """What has come, without waiting. Raises OSError when nothing will come any more."""
-
-
-# Each opens one source, and raises OSError or SlurmFtError where there is none.
-LIVE_SOURCES: tuple[Callable[[Config], LiveSource], ...] = ()
-
-
 def watch(place: Place) -> None:
     """Watch the node until a signal ends the process. Raises SlurmFtError or OSError if the log cannot be read."""
     try:
@@ -68,23 +51,15 @@ def watch(place: Place) -> None:
     watcher.resume()
     poll = select.poll()
     poll.register(follower, select.POLLIN)
-    sources = {source.fileno(): source for source in _live_sources(place)}
-    for descriptor in sources:
-        poll.register(descriptor, select.POLLIN)
-    while True:
-        watcher.take_news()
-        pause = watcher.look()
-        for descriptor, _ in poll.poll(None if pause is None else math.ceil(pause * 1000)):
-            if descriptor in sources and not watcher.take_live(sources[descriptor]):
-                poll.unregister(descriptor)
-
-
-def _live_sources(place: Place) -> Iterator[LiveSource]:
-    for opened in LIVE_SOURCES:
-        try:
-            yield opened(place.config)
-        except (OSError, SlurmFtError) as error:  # the kernel log alone is enough
-            place.log.warning("not watched: %s", error)
+    live = LiveSources(place.config, place.log, poll)
+    try:
+        while True:
+            watcher.take_news()
+            pauses = [pause for pause in (watcher.look(), live.tend()) if pause is not None]
+            for descriptor, _ in poll.poll(math.ceil(min(pauses) * 1000) if pauses else None):
+                watcher.take_live(tuple(live.news(descriptor)))
+    finally:
+        live.close()
 
 
 def is_fatal(event: Event, overrides: Overrides = MappingProxyType({})) -> bool:
@@ -134,19 +109,15 @@ class Watcher:
             self._take(batch, attempts)
             batch = behind
 
-    def take_live(self, source: LiveSource) -> bool:
-        """Record what another source has seen; False when it has ended. It tells of now, so of those that run now."""
-        try:
-            events = source.read()
-        except OSError as error:
-            self._place.log.error("no longer watched: %s", error)
-            return False
+    def take_live(self, events: Sequence[Event]) -> None:
+        """Record what another source has seen. It tells of now, so of the attempts that run now."""
+        if not events:
+            return
         attempts = self._attempts()
         self._waiting.keep(frozenset(attempt.name for attempt in attempts))
         for event in events:
             owners = tuple(attempt.name for attempt in attempts if self._has_gpu(attempt, event))
             self._store(self._begin([RecordedEvent(self._boot, event_file.LIVE, time.time(), event, owners)], attempts))
-        return True
 
     def look(self) -> float | None:
         """Act on every attempt whose time has come; returns the seconds until the next, None for never."""

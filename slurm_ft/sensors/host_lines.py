@@ -68,6 +68,7 @@ _TABLE = (
     ("mce_uncorrected", r"mce: Uncorrected hardware memory error in "),
     ("mce_uncorrected", r"Kernel panic - not syncing: (?:Fatal [Mm]achine [Cc]heck|Timeout: Not all CPUs entered)"),
     ("mce_uncorrected", rf"{_ECHO}event severity: fatal"),
+    ("cper_recoverable", rf"{_ECHO}event severity: recoverable"),
     (
         "memory_failure",
         r"Memory failure: 0x[0-9a-f]+: (?:Killing |Sending SIGBUS to |recovery action for .{1,60}: Fail)",

@@ -120,6 +120,10 @@ class Gpu:
         )
         self.put(("retired_pending",), "retired_pending", lambda: [nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle)])
         self.put(
+            ("remap_banks_used_up",), "remap_histogram", lambda: [nvml.nvmlDeviceGetRowRemapperHistogram(handle).none]
+        )
+        self.put(("sram_threshold",), "sram", lambda: [self.sram_threshold()])
+        self.put(
             ("ecc_volatile",), "ecc_volatile", lambda: [nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, VOLATILE)]
         )
         self.put(
@@ -127,6 +131,12 @@ class Gpu:
             "ecc_aggregate",
             lambda: [nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, AGGREGATE)],
         )
+
+    def sram_threshold(self) -> int:
+        """1 when the uncorrectable errors of the GPU's SRAM have passed NVIDIA's limit for a replacement."""
+        status = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
+        self.nvml.nvmlDeviceGetSramEccErrorStatus(self.handle, ctypes.byref(status))
+        return int(status.bThresholdExceeded)
 
     def fabric(self) -> None:
         """The state of the NVLink fabric, in the newest version of the structure that the driver knows."""

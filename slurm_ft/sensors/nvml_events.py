@@ -110,7 +110,7 @@ def _node_events(reading: Reading, before: Snapshot | None) -> Iterator[Event]:
 def _gpu_events(gpu: GpuReading, earlier: GpuReading | None, *, explained: bool) -> Iterator[Event]:
     yield from _error_events(gpu, earlier)
     for name, words in _states(gpu.values).items():
-        dated = _dated(name, None if earlier is None else _states(earlier.values), gpu.values)
+        dated = _dated(name, None if earlier is None else earlier.values, gpu.values)
         if dated == "recovery_action" and explained:
             dated = "recovery_action_explained"
         yield _event(dated, gpu.pci, gpu.uuid, words)
@@ -118,11 +118,21 @@ def _gpu_events(gpu: GpuReading, earlier: GpuReading | None, *, explained: bool)
         yield from _growth_events(gpu, earlier)
 
 
-def _dated(name: str, earlier: Mapping[str, str] | None, now: Mapping[str, int]) -> str:
-    """`name` with the suffix that says when. Slices of one GPU (MIG) belong to several jobs: there nothing is dated."""
-    if earlier is None or now.get("mig"):
+def _dated(name: str, earlier: Mapping[str, int] | None, now: Mapping[str, int]) -> str:
+    """`name` with the suffix that says when. Slices of one GPU (MIG) belong to several jobs: there nothing is dated.
+    Neither is what NVML did not answer when the attempt began."""
+    if earlier is None or now.get("mig") or _VALUE_OF.get(name, "fabric_state") not in earlier:
         return name + UNDATED
-    return name + BEFORE if name in earlier else name
+    return name + BEFORE if name in _states(earlier) else name
+
+
+_VALUE_OF = {
+    "recovery_action": "recovery_action",
+    "row_remap_failure": "remap_failure",
+    "sram_threshold": "sram_threshold",
+    "row_remap_pending": "remap_pending",
+    "page_retirement_pending": "retired_pending",
+}
 
 
 def _states(values: Mapping[str, int]) -> dict[str, str]:
@@ -133,6 +143,8 @@ def _states(values: Mapping[str, int]) -> dict[str, str]:
         found["recovery_action"] = f"recovery action {RECOVERY_ACTIONS.get(action, action)}"
     if values.get("remap_failure"):
         found["row_remap_failure"] = "a memory row could not be remapped: no spare rows are left"
+    if values.get("sram_threshold"):
+        found["sram_threshold"] = "SRAM errors have passed NVIDIA's limit: a field diagnosis is called for"
     if values.get("remap_pending"):
         found["row_remap_pending"] = "a memory row waits for a reset to be remapped"
     if values.get("retired_pending"):
@@ -230,6 +242,8 @@ def _notes(gpu: GpuReading, earlier: GpuReading | None) -> Iterator[str]:
         slow = _growth(name, gpu, earlier)
         if slow >= MIN_SLOW_NS:
             yield f"GPU {gpu.pci} was slowed down by {words} for {slow / 1e9:.0f} s"
+    if gpu.values.get("remap_banks_used_up"):
+        yield f"GPU {gpu.pci}: {gpu.values['remap_banks_used_up']} memory banks have no spare row left"
     replays = _growth("pcie_replay", gpu, earlier)
     if replays:
         yield f"GPU {gpu.pci}: {replays} PCIe replays"

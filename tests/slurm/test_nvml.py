@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,46 @@ def test_a_gpu_that_only_nvml_calls_lost_is_failed_over(library: Path) -> None:
         assert state.startswith("drain")
         assert reason.startswith("slurm_ft: hardware gpu_lost gpu ")
         assert not snapshot.exists()
+
+
+def watch(lab: Lab, library: Path, node: str) -> subprocess.Popen[str]:
+    environ = lab.environment() | {
+        "SLURM_FT_CONFIG": str(lab.layout.config),
+        "SLURM_FT_RUN_DIR": str(lab.layout.run / "slurm_ft"),
+        "LD_LIBRARY_PATH": str(library),
+        "NVML_STUB": str(library / "script"),
+    }
+    watcher = subprocess.Popen(
+        [str(lab.command), "watch", "--node", node], env=environ, stderr=subprocess.PIPE, text=True
+    )
+    assert watcher.stderr is not None
+    assert f"watching node {node}" in watcher.stderr.readline()
+    return watcher
+
+
+@pytest.mark.parametrize("lines", [(), ("hang - event_set",)], ids=["nvml speaks", "nvml hangs"])
+def test_the_watcher_hears_nvml_and_is_not_held_up_by_it(library: Path, lines: tuple[str, ...]) -> None:
+    config = {"nvml_events": True, "watch_grace": 1, "nvml_timeout": 10}
+    with Lab(replace(spec(library), config=config)) as lab:
+        driver_is_loaded(lab)
+        script(lab, library, *lines)
+        job = submit(lab, *OPTED_IN)
+        bad = running(lab, job, 0)
+        watcher = watch(lab, library, bad)
+        try:
+            if lines:  # then the kernel log has to do
+                lab.inject_xid(bad, 0, 79, "GPU has fallen off the bus.")
+            else:
+                index = lab.nodes.index(bad) * lab.spec.gpus_per_node
+                script(lab, library, f"event {index} once:0 8 79")
+            assert running(lab, job, 1) != bad
+        finally:
+            watcher.terminate()
+            watcher.communicate(timeout=20)
+        assert lab.job(job)["exc_nodes"] == bad
+        assert ("NVML event" in lab.node(bad)[1]) is not bool(lines)
+        end(lab, job, 1, 0)
+        lab.wait_job(job, *ENDED)
 
 
 def test_an_nvml_that_hangs_delays_no_job_and_no_epilog_for_long(library: Path) -> None:

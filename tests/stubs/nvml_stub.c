@@ -7,6 +7,7 @@
  *     CALL   GPU once:RETURN            the first time only
  *     hang   GPU CALL                   CALL never returns
  *     slow   GPU CALL MILLISECONDS
+ *     event  GPU once:0 TYPE DATA       an event for whoever waits; "event - once:15": the wait fails
  *
  * Anything without a line answers NVML_ERROR_NOT_SUPPORTED. -DOLD_DRIVER leaves out what drivers of 2018 lack. */
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #define NOT_SUPPORTED 3
 #define NOT_FOUND 6
 #define INSUFFICIENT_SIZE 7
+#define TIMEOUT 10
 #define VALUES 8
 #define GPUS 16
 
@@ -28,6 +30,8 @@ typedef struct {
     unsigned field, scope; long long timestamp, latency; int type, returned;
     union { double d; unsigned ui; unsigned long long ull; } value;
 } FieldValue;
+typedef struct { unsigned version; unsigned long long counts[11]; unsigned threshold_exceeded; } Sram;
+typedef struct { Device *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } EventData;
 typedef struct {
     unsigned version; unsigned char cluster[16]; int status; unsigned clique; unsigned char state;
     unsigned health; unsigned char summary;
@@ -35,6 +39,7 @@ typedef struct {
 
 static Device devices[GPUS];
 static char addresses[GPUS][32], uuids[GPUS][96];
+static unsigned long long registered[GPUS];
 static int gpus;
 static char used[256][128];
 static int uses;
@@ -110,6 +115,50 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *address, Device **device) {
     return NOT_FOUND;
 }
 
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
+    if (index >= (unsigned)gpus) return NOT_FOUND;
+    *device = &devices[index];
+    return answer("handle", (int)index, NULL, OK);
+}
+
+int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *info) {
+    memset(info, 0, sizeof *info);
+    snprintf(info->bus_id, sizeof info->bus_id, "0000%s.0", addresses[device->index]); /* eight digits of domain */
+    return answer("pci_info", device->index, NULL, OK);
+}
+
+int nvmlEventSetCreate(void **set) { static int one; *set = &one; return answer("event_set", -1, NULL, OK); }
+int nvmlEventSetFree(void *set) { (void)set; return OK; }
+
+int nvmlDeviceGetSupportedEventTypes(Device *device, unsigned long long *types) {
+    long long v[VALUES] = {0xff9f};
+    int result = answer("event_types", device->index, v, OK);
+    *types = (unsigned long long)v[0];
+    return result;
+}
+
+int nvmlDeviceRegisterEvents(Device *device, unsigned long long types, void *set) {
+    (void)set;
+    registered[device->index] = types;
+    return answer("register", device->index, NULL, OK);
+}
+
+/* Only what was registered for comes, as from the driver. */
+int nvmlEventSetWait_v2(void *set, EventData *data, unsigned timeout_ms) {
+    (void)set;
+    for (unsigned waited = 0; waited <= timeout_ms; waited += 20, usleep(20000)) {
+        int result = answer("event", -1, NULL, TIMEOUT);
+        if (result != TIMEOUT) return result;
+        for (int i = 0; i < gpus; i++) {
+            long long v[VALUES] = {0};
+            if (answer("event", i, v, NOT_SUPPORTED) != OK || !(registered[i] & (unsigned long long)v[0])) continue;
+            *data = (EventData){&devices[i], (unsigned long long)v[0], (unsigned long long)v[1], ~0u, ~0u};
+            return OK;
+        }
+    }
+    return TIMEOUT;
+}
+
 int nvmlDeviceGetUUID(Device *device, char *text, unsigned size) {
     snprintf(text, size, "%s", uuids[device->index]);
     return answer("uuid", device->index, NULL, OK);
@@ -158,6 +207,21 @@ int nvmlDeviceGetRemappedRows(Device *device, unsigned *c, unsigned *u, unsigned
     long long v[VALUES] = {0};
     int result = answer("remapped_rows", device->index, v, NOT_SUPPORTED);
     *c = (unsigned)v[0]; *u = (unsigned)v[1]; *pending = (unsigned)v[2]; *failure = (unsigned)v[3];
+    return result;
+}
+
+/* "remap_histogram GPU RETURN NONE": that many banks without a spare row. */
+int nvmlDeviceGetRowRemapperHistogram(Device *device, unsigned *histogram) {
+    long long v[VALUES] = {0};
+    int result = answer("remap_histogram", device->index, v, NOT_SUPPORTED);
+    for (int i = 0; i < 5; i++) histogram[i] = i < 4 ? 100u : (unsigned)v[0];
+    return result;
+}
+
+int nvmlDeviceGetSramEccErrorStatus(Device *device, Sram *status) {
+    long long v[VALUES] = {0};
+    int result = answer("sram", device->index, v, NOT_SUPPORTED);
+    status->threshold_exceeded = (unsigned)v[0];
     return result;
 }
 

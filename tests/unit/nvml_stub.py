@@ -16,6 +16,8 @@ HEALTHY = (
     "field_180 {gpu} 0 0",
     "remapped_rows {gpu} 0 0 0 0 0",
     "retired_pending {gpu} 0 0",
+    "remap_histogram {gpu} 0 0",
+    "sram {gpu} 0 0",
     "ecc_volatile {gpu} 0 0",
     "ecc_aggregate {gpu} 0 2",
     "fabric {gpu} 0 3 0 0x2a 1",

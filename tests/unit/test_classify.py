@@ -32,7 +32,7 @@ def judge(*lines: str, exit_status: ExitStatus = FAILED) -> Verdict:
 
 
 def short(verdict: Verdict) -> tuple[str, str, str]:
-    return verdict.domain.value, verdict.cause, verdict.node_action.value
+    return verdict.domain.value, verdict.cause, verdict.node_action.now.value
 
 
 # Whole cases from public reports that the kernel log and the exit status decide; addresses are replaced.

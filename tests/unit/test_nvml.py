@@ -56,6 +56,7 @@ def test_every_reading_arrives(nvml_stub: NvmlStub) -> None:
         "field_208 0 0 3 3 1", "field_211 0 0 4 3 1", "field_214 0 0 5 3 1", "remapped_rows 0 0 21 22 1 1",
         "retired_pages 0 0 23", "retired_pending 0 0 1", "ecc_volatile 0 0 31", "ecc_aggregate 0 0 32",
         "fabric 0 0 3 0 0x15 2", "pcie_replay 0 0 41", "mig 0 0 1",
+        "remap_histogram 0 0 6", "sram 0 0 1",
     )  # fmt: skip
     reading = nvml.take_reading(JOB, TIMEOUT)
     assert (reading.complete, reading.count, reading.error) == (True, 2, None)
@@ -70,7 +71,7 @@ def test_every_reading_arrives(nvml_stub: NvmlStub) -> None:
                 "retired_pending": 1, "ecc_volatile": 31, "ecc_aggregate": 32, "fabric_state": 3, "fabric_status": 0,
                 "fabric_health": 0x15, "fabric_summary": 2, "pcie_replay": 41, "nvlink_replay": 18,
                 "nvlink_recovery": 1, "nvlink_crc": 2, "nvlink_receive_errors": 3, "nvlink_integrity_errors": 4,
-                "nvlink_recovery_failed": 5,
+                "nvlink_recovery_failed": 5, "remap_banks_used_up": 6, "sram_threshold": 1,
             },
         ),
     )  # fmt: skip
@@ -107,6 +108,7 @@ LASTING = [
     ("field_230 0 0 9 1", "recovery_action", "hardware", "drain"),
     ("remapped_rows 0 0 0 0 0 1", "row_remap_failure", "hardware", "drain"),
     ("remapped_rows 0 0 0 0 1 0", "row_remap_pending", "unknown", "none"),
+    ("sram 0 0 1", "sram_threshold", "hardware", "drain"),
     ("retired_pending 0 0 1", "page_retirement_pending", "unknown", "none"),
     ("fabric 0 0 3 0 0x19 1", "fabric_unhealthy", "hardware", "drain"),
     ("fabric 0 0 3 0 0 2", "fabric_unhealthy", "hardware", "drain"),
@@ -164,6 +166,20 @@ def test_slow_down_and_recovered_links_are_notes(nvml_stub: NvmlStub, healthy: R
     assert "3 PCIe replays" in evidence.detail
     assert "2 NVLink errors that were recovered from" in evidence.detail
     assert verdict(evidence).cause == "exit1:0"
+
+
+def test_what_was_not_answered_at_the_start_is_not_dated(nvml_stub: NvmlStub) -> None:
+    nvml_stub.answers("sram 0 999")
+    before = nvml.take_reading(JOB, TIMEOUT)
+    nvml_stub.answers("sram 0 0 1")
+    assert names(read(before)) == ["sram_threshold_undated"]
+
+
+def test_banks_without_a_spare_row_are_a_note(nvml_stub: NvmlStub, healthy: Reading) -> None:
+    nvml_stub.answers("remap_histogram 0 0 2")
+    evidence = read(healthy)
+    assert names(evidence) == []
+    assert "2 memory banks have no spare row left" in evidence.detail
 
 
 def test_a_field_with_a_return_code_of_its_own_is_not_read(nvml_stub: NvmlStub, healthy: Reading) -> None:

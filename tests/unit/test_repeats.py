@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from slurm_ft.classify import classify
-from slurm_ft.classify.repeats import PastFault, past_fault
-from slurm_ft.model import Evidence, ExitStatus
+from slurm_ft.classify.catalogue import XIDS
+from slurm_ft.classify.facts import FACTS
+from slurm_ft.classify.overrides import Override
+from slurm_ft.classify.repeats import REPEATS, PastFault, past_fault
+from slurm_ft.model import EventKind, Evidence, ExitStatus, NodeAction
 from slurm_ft.node import fault_history
 from slurm_ft.sensors.kernel_lines import parse_line
 
@@ -15,8 +18,11 @@ MMU = f"NVRM: Xid (PCI:{GPU}): 31, pid=7, name=python, MMU Fault: ENGINE GRAPHIC
 WARP = f"NVRM: Xid (PCI:{GPU}): 13, Graphics SM Warp Exception on (GPC 9, TPC 1, SM 1): Out Of Range Address"
 
 
+CONTAINED = f"NVRM: Xid (PCI:{GPU}): 94, pid=7, name=python, Contained: SM (0x1). RST: No, D-RST: No"
+
+
 def fault(raw_id: int, user: int, code: int = 31, pci: str = GPU, place: str = "") -> PastFault:
-    return PastFault(raw_id, user, code, pci, place)
+    return PastFault(raw_id, user, f"xid{code}", pci, place)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +47,37 @@ def test_what_repeats_across_jobs_and_users_on_one_gpu(line: str, history: list[
     assert (verdict.domain.value, verdict.node_action.value) == (
         ("hardware", "drain") if repeated else ("application", "none")
     )
+
+
+@pytest.mark.parametrize(
+    ("history", "action"),
+    [
+        ([], "drain_after_repeat"),
+        ([fault(1, 100, 94)], "drain_after_repeat"),
+        ([fault(1, 100, 94), fault(1, 100, 94)], "drain_after_repeat"),  # one job
+        ([fault(1, 100, 94), fault(2, 100, 94)], "drain"),  # no user can cause it, so one user's jobs will do
+        ([fault(1, 100, 94), fault(2, 100, 94), fault(3, 1, 94, pci=OTHER)], "drain"),
+        ([fault(1, 100, 94, pci=OTHER), fault(2, 100, 94, pci=OTHER)], "drain_after_repeat"),
+        ([fault(1, 100), fault(2, 200)], "drain_after_repeat"),  # another code
+    ],
+)
+def test_a_contained_fault_fails_the_job_over_and_drains_after_repeat(history: list[PastFault], action: str) -> None:
+    event = parse_line(CONTAINED, 1)
+    assert event is not None
+    evidence = [Evidence("kernel_log", readable=True, events=(event,))]
+    verdict = classify(evidence, ExitStatus(1, 0), {}, history)
+    assert (verdict.domain.value, verdict.cause, verdict.node_action.value) == ("hardware", "xid94", action)
+    assert ("came back after 2 other jobs" in verdict.reason) is (action == "drain")
+    site = {(EventKind.XID, 94): Override(None, drains=False, reason="x")}
+    assert classify(evidence, ExitStatus(1, 0), site, history).node_action is NodeAction.NONE
+
+
+def test_each_row_of_the_table_is_an_event_that_there_is() -> None:
+    for kind, what in REPEATS:
+        known = XIDS if kind is EventKind.XID else FACTS[kind]
+        assert what in known
+        convicts = kind is not EventKind.XID and FACTS[kind][str(what)]
+        assert not convicts or (convicts.blame.value, convicts.drains) == ("hardware", False)
 
 
 def test_the_history_survives_on_the_node(tmp_path: Path) -> None:

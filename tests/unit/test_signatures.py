@@ -88,6 +88,7 @@ HOST_LINES = {
     "[Hardware Error]: Uncorrected, software restartable error.": "mce_uncorrected",
     "[Hardware Error]: Corrected error, no action required.": None,
     "{1}[Hardware Error]: event severity: fatal": "mce_uncorrected",
+    "{1}[Hardware Error]: event severity: recoverable": "cper_recoverable",
     "{1}[Hardware Error]: event severity: corrected": None,
     "Memory failure: 0xb757589: Killing python:4711 due to hardware memory corruption": "memory_failure",
     "pcieport 0000:00:02.0: AER: Uncorrected (Fatal) error received: id=0010": "pcie_fatal",

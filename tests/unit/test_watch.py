@@ -330,28 +330,14 @@ def test_a_full_disk_costs_the_record_and_not_the_job(place: Place, log: Log, sl
     assert killed(slurm)
 
 
-class Pipe:
-    def __init__(self, *events: Event) -> None:
-        self.events = events
-
-    def fileno(self) -> int:
-        return -1
-
-    def read(self) -> tuple[Event, ...]:
-        if not self.events:
-            raise OSError("gone")
-        return self.events
-
-
 def test_another_source_concerns_those_that_run_now(place: Place, log: Log) -> None:
     begin(place)
     begin(place, job=13, gpus="1")
     watch = watcher(place, log)
-    assert watch.take_live(Pipe(Event(EventKind.XID, 79, "0000:3b:00", "NVML: Xid 79")))
+    watch.take_live((Event(EventKind.XID, 79, "0000:3b:00", "NVML event: Xid 79"),))
     (one,) = event_file.read(event_file.path_of(place.config.state_dir, "n1"))
     assert (one.sequence, one.attempts) == (event_file.LIVE, ("12.0",))
     assert watch._waiting.next_due() is not None
-    assert not watch.take_live(Pipe())
 
 
 @pytest.mark.parametrize(
