@@ -1,61 +1,84 @@
-"""The journal: every decision and what came of it, one JSON object a line, appended for audit and crash recovery.
+"""The journal's file: one entry a line, appended and flushed to the disk before anything is done about it.
 
-Lives in the state directory as `journal.jsonl`, readable by its owner and group only: it names users' jobs.
+Lives in the state directory as `journal.jsonl`, readable by its owner and group only: it names users' jobs. When it
+has grown to `ROTATE_AT` it becomes `journal.jsonl.1`, and the one before that goes; both are read.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-SCHEMA_VERSION = 1
+from slurm_ft.journal_entry import Entry, from_json, to_json
+
 FILE_NAME = "journal.jsonl"
-TAIL = 4 * 1024 * 1024  # bytes that a hook reads back at most
+OLD_NAME = FILE_NAME + ".1"
+ROTATE_AT = 8 * 1024 * 1024  # bytes, about 15,000 decisions
 
 
-def append(state_dir: Path, entry: Mapping[str, Any]) -> None:
+def append(state_dir: Path, entry: Entry, rotate_at: int = ROTATE_AT) -> None:
     """Append one entry with a single write, so that concurrent hooks never mix. Raises OSError.
 
-    Behind a line that a crash has torn it starts a new one.
+    Behind a line that a crash or a full disk has torn it starts a new one.
     """
     state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
-    line = json.dumps({"v": SCHEMA_VERSION, **entry}, separators=(",", ":"), ensure_ascii=True) + "\n"
-    descriptor = os.open(state_dir / FILE_NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
+    path = state_dir / FILE_NAME
+    line = json.dumps(to_json(entry), separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
     try:
-        _give_to_owner_of(state_dir, descriptor)
+        give_to_owner_of(state_dir, descriptor)
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        os.write(descriptor, b"\n" * torn + line.encode("ascii"))
+        text = b"\n" * torn + line
+        if os.write(descriptor, text) < len(text):
+            raise OSError(f"{path}: the entry was cut off: is the disk full?")
         os.fsync(descriptor)
+        if size > rotate_at:
+            _rotate(path, descriptor)
     finally:
         os.close(descriptor)
 
 
-def _give_to_owner_of(state_dir: Path, descriptor: int) -> None:
-    """A node's root may write first where the controller's SlurmUser writes later (both on one machine)."""
+def give_to_owner_of(state_dir: Path, descriptor: int) -> None:
+    """Root may write first where the controller's SlurmUser writes later."""
     owner, status = state_dir.stat(), os.fstat(descriptor)
     if os.geteuid() == 0 and status.st_uid == 0 and owner.st_uid != 0:
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
-def entries(state_dir: Path, tail: int = TAIL) -> list[dict[str, Any]]:
-    """The readable entries in the last `tail` bytes, oldest first; a torn line is passed over. Raises OSError."""
-    path = state_dir / FILE_NAME
-    if not path.exists():
-        return []
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - tail, 0))
-        text = file.read(tail).decode("utf-8", "replace")
-    parsed = (_parse(line) for line in text.splitlines())
-    return [entry for entry in parsed if entry is not None]
+def _rotate(path: Path, descriptor: int) -> None:
+    """Of several hooks that find it due, one does it: a second one would rename the fresh file over the old one.
 
-
-def _parse(line: str) -> dict[str, Any] | None:
+    The lock is on the file and not on its name; whoever holds it and finds another file of that name came too late.
+    """
     try:
-        entry = json.loads(line)
-    except ValueError:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+    if os.path.samestat(path.stat(), os.fstat(descriptor)):
+        path.replace(path.with_name(OLD_NAME))
+
+
+def entries(state_dir: Path, raw_id: int | None = None) -> list[Entry]:
+    """All entries, or those of one job, oldest first; a torn line is passed over. Raises OSError."""
+    mark = b"" if raw_id is None else b'"raw_id":%d,' % raw_id
+    newer = _lines(state_dir / FILE_NAME)  # first: rotated meanwhile, it would be read twice, which harms nobody
+    lines = [line for line in (*_lines(state_dir / OLD_NAME), *newer) if mark in line]
+    parsed = (_parse(line) for line in lines)
+    return [entry for entry in parsed if entry is not None and raw_id in (None, entry.key.raw_id)]
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _parse(line: bytes) -> Entry | None:
+    try:
+        return from_json(json.loads(line))
+    except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) else None

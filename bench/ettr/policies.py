@@ -9,6 +9,7 @@ from typing import Protocol
 from ettr.world import Assumptions, Fault, Kind
 from slurm_ft.failover import ledger
 from slurm_ft.failover.policy import decide
+from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Domain, ExitStatus, JobEnd, JobKey, Ledger, NodeVerdict
 
 CRED_WAIT = 121.0  # seconds from a requeue to its earliest start: cred_expire + 1, measured on Slurm 22.05 to 26.05
@@ -122,7 +123,8 @@ class SlurmFt:
         """Ask `decide()`, as EpilogSlurmctld does."""
         end = self._end(fault, now, nodes)
         decision = decide(end, self._verdicts(fault, now, nodes), self.ledger.count)
-        self.ledger = ledger.record(self.ledger, end, decision)
+        decided = Entry(end.ended, Stage.DECIDED, end.key, nodes=end.nodes, started=end.started, decision=decision)
+        self.ledger = ledger.add(self.ledger, decided.attempt())
         self.attempt += 1
         if decision.action in (Action.REQUEUE, Action.RECORD):
             return Answer(self.release, next(iter(decision.exclude), None))

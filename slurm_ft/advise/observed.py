@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Domain
 
 # Meta, 1,024 GPUs: 7.9 hours between failures (Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning
@@ -36,20 +36,18 @@ class Saves:
     interval_steps: int | None
 
 
-def failure_rate(entries: Iterable[Mapping[str, Any]], nodes: int, now: float) -> FailureRate | None:
+def failure_rate(entries: Iterable[Entry], nodes: int, now: float) -> FailureRate | None:
     """The rate that a journal shows for a cluster of `nodes`; None from an empty one.
 
     Counted are nodes blamed for the end of an attempt. Without any, three failures per observed time: with 95 %
     confidence it is no more than that (the "rule of three").
     """
-    decided = [
-        entry for entry in entries if entry.get("what") == "decided" and isinstance(entry.get("at"), float | int)
-    ]
+    decided = [(entry.at, entry.decision) for entry in entries if entry.stage is Stage.DECIDED and entry.decision]
     if not decided or nodes < 1:
         return None
-    hours = max((now - min(entry["at"] for entry in decided)) / 3600, 1.0)
-    blamed = [entry for entry in decided if entry.get("domain") == Domain.HARDWARE.value]
-    failures = sum(max(len(entry.get("exclude") or ()), 1) for entry in blamed)
+    hours = max((now - min(at for at, _ in decided)) / 3600, 1.0)
+    blamed = [decision for _, decision in decided if decision.domain is Domain.HARDWARE]
+    failures = sum(max(len(decision.exclude), 1) for decision in blamed)
     seen = f"{failures} node failures in {hours / 24:.1f} days on {nodes} nodes (journal)"
     if not failures:
         return FailureRate(nodes * hours / 3, f"{seen}: taken as three, an upper bound")

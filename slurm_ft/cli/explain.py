@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from slurm_ft import config, journal
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmFtError
+from slurm_ft.journal_entry import Entry
 from slurm_ft.node import event_file
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.slurm.cli import CommandLine
@@ -44,17 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _found(
-    wanted: str, jobs: Sequence[JobRecord], entries: Sequence[Mapping[str, Any]]
-) -> list[tuple[int, JobRecord | None]]:
+def _found(wanted: str, jobs: Sequence[JobRecord], entries: Sequence[Entry]) -> list[tuple[int, JobRecord | None]]:
     """The jobs that Slurm still knows; else those that the journal calls so."""
     if jobs:
         return [(job.raw_id, job) for job in jobs]
-    ids = dict.fromkeys(entry["raw_id"] for entry in entries if str(entry.get("job")) == wanted)
-    return [(int(raw_id), None) for raw_id in ids]
+    ids = dict.fromkeys(entry.key.raw_id for entry in entries if entry.key.address == wanted)
+    return [(raw_id, None) for raw_id in ids]
 
 
-def _journal(settings: Config, unseen: list[str]) -> list[dict[str, Any]]:
+def _journal(settings: Config, unseen: list[str]) -> list[Entry]:
     path = settings.state_dir / journal.FILE_NAME
     try:
         if not path.exists():

@@ -24,6 +24,7 @@ COMMANDS = {
     "advise": ("slurm_ft.cli.advise", "how often to save, from what a save costs and how often nodes fail"),
     "watch": ("slurm_ft.cli.watch", "watch a node's GPUs, and fail over jobs that hang on a broken one"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
+    "reconcile": ("slurm_ft.cli.reconcile", "finish the failovers whose hooks were killed (root, on the controller)"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),

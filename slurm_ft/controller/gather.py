@@ -65,17 +65,41 @@ def _all_dead(slurm: Slurm, left: str) -> bool:
     return bool(nodes) and all(node.down for node in nodes)
 
 
-def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey, now: float) -> Gathered | None:
-    """Everything `decide` needs, or None when Slurm has forgotten the job. Raises SlurmCommandError."""
-    before = slurm.job(key.address)
-    if before is None:
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Which attempt of which job has ended, and the job as it stood at the first look."""
+
+    key: JobKey
+    job: JobRecord
+    requeued: bool  # somebody has requeued it already
+    silent: tuple[str, ...] = ()  # nodes whose epilog had not ended within the bound
+
+
+def ended_attempt(slurm: Slurm, key: JobKey) -> Ended | None:
+    """The attempt that a hook was started for; None when Slurm has forgotten the job. Raises SlurmCommandError.
+
+    Has Slurm requeued it already? After a node failure the environment has the ended attempt's restart count, Slurm's
+    record the next one's. After `scontrol requeue` and a preemption both have the next one's, and the COMPLETING job no
+    end (measured on 22.05, 24.11 and 26.05).
+    """
+    job = slurm.job(key.address)
+    if job is None:
         return None
-    # Has Slurm requeued it already? After a node failure the environment has the ended attempt's restart count, Slurm's
-    # record the next one's. After `scontrol requeue` and a preemption both have the next one's, and the COMPLETING job
-    # no end (measured on 22.05, 24.11 and 26.05).
-    requeued = before.ended is None or before.restarts > key.attempt
-    key = replace(key, attempt=before.restarts - requeued)
-    silent = wait_for_node_epilogs(slurm, key.address, config.node_epilog_wait)
+    requeued = job.ended is None or job.restarts > key.attempt
+    return Ended(replace(key, attempt=job.restarts - requeued), job, requeued)
+
+
+def wait_out_epilogs(slurm: Slurm, config: Config, ended: Ended) -> Ended:
+    """Wait until every living node has had its say. Once the job has left COMPLETING, there is none to wait for (and
+    its NodeList is that of the whole job)."""
+    if ended.job.state != "COMPLETING":
+        return ended
+    return replace(ended, silent=wait_for_node_epilogs(slurm, ended.key.address, config.node_epilog_wait))
+
+
+def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], ended: Ended, now: float) -> Gathered:
+    """Everything `decide` needs. Raises SlurmCommandError."""
+    key, before = ended.key, ended.job
     job = slurm.job(key.address) or before
     nodes = _nodes(environ, job)
     records = tuple(slurm.nodes(nodes)) if nodes else ()  # an empty list would mean every node of the cluster
@@ -86,8 +110,8 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], key: JobKey
         nodes=nodes,
         node_names=nodelist.expand(nodes),
         down_nodes=tuple(node.name for node in records if node.down),
-        silent_nodes=silent,
-        started=None if requeued else before.started,
+        silent_nodes=ended.silent,
+        started=None if ended.requeued else before.started,
         ended=now,
         restarts_now=job.restarts,
         opted_in=claim.opted_in(job.comment, job.requeue, config),

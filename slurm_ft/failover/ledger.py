@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from slurm_ft.model import Action, Attempt, Decision, Domain, JobEnd, Ledger
+from slurm_ft.model import Attempt, Domain, Ledger
 
 SCHEMA_VERSION = 1
 PREFIX = "slurm_ft:"
@@ -36,25 +37,18 @@ def write(admin_comment: str, ledger: Ledger) -> str:
     return f"{admin_comment} {text}" if admin_comment else text
 
 
-def record(ledger: Ledger, end: JobEnd, decision: Decision) -> Ledger:
-    """`ledger` with the ended attempt and the newly excluded nodes; an attempt already in it is not added twice."""
-    if any(attempt.number == end.key.attempt for attempt in ledger.attempts):
+def add(ledger: Ledger, attempt: Attempt) -> Ledger:
+    """`ledger` with an ended attempt and its bad nodes. One that is in it already is not added twice; a failover takes
+    the place of the same attempt that was entered as an unexplained restart."""
+    same = next((known for known in ledger.attempts if known.number == attempt.number), None)
+    if same is not None and (same.counted or not attempt.counted):
         return ledger
-    attempt = Attempt(
-        number=end.key.attempt,
-        nodes=end.nodes,
-        started=end.started,
-        ended=end.ended,
-        domain=decision.domain,
-        cause=decision.cause,
-        bad_nodes=decision.exclude,
-        counted=decision.action in (Action.REQUEUE, Action.RECORD),
-        text=decision.text[:TEXT_LIMIT],
-    )
+    others = (known for known in ledger.attempts if known is not same)
+    shortened = replace(attempt, text=attempt.text[:TEXT_LIMIT])
     return Ledger(
         run_id=ledger.run_id,
-        attempts=_bounded((*ledger.attempts, attempt)),
-        excluded=tuple(dict.fromkeys((*ledger.excluded, *decision.exclude))),
+        attempts=_bounded(tuple(sorted((*others, shortened), key=lambda known: known.number))),
+        excluded=tuple(dict.fromkeys((*ledger.excluded, *attempt.bad_nodes))),
     )
 
 

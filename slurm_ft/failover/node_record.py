@@ -70,6 +70,13 @@ def add(text: str, verdict: NodeVerdict) -> str:
     return _join(foreign, [*records, record][-RECORDS_KEPT:])
 
 
+def without_stale(text: str, now: float) -> str:
+    """A node's Comment without the records that nobody has come for in a week; `now` is unix seconds."""
+    foreign, records = _split(text)
+    fresh = [part for part in records if not _stale(part, now)]
+    return text if fresh == records else _join(foreign, fresh)
+
+
 def _stale(record: str, now: float) -> bool:
     match = _RECORD.fullmatch(record)
     return match is not None and float(match["at"]) < now - KEPT_FOR

@@ -22,6 +22,7 @@ from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
 RETRIES = (0.0, 5.0, 30.0)  # seconds before each try to write the Comment
+SETTLE = 5.0  # seconds
 SAME_STEP = "same_step"
 
 
@@ -102,7 +103,10 @@ def _write_tag(address: str, mark: ResumeMark) -> None:
     for pause in RETRIES:
         time.sleep(pause)
         try:
-            actions.note_resume(CommandLine.of(config.load()).impatient(), address, mark)
+            slurm = CommandLine.of(config.load()).impatient()
+            if actions.note_resume(slurm, address, mark):
+                time.sleep(SETTLE)  # a write of the controller that was under way may have undone ours
+                actions.note_resume(slurm, address, mark)
             return
         except SlurmFtError as error:
             failure = error

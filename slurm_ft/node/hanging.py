@@ -13,18 +13,17 @@ lost to the count; and it would revive a job that was cancelled meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from logging import Logger
 from pathlib import Path
-from typing import Any
 
 from slurm_ft import journal
 from slurm_ft.classify import classify
 from slurm_ft.config import Config, Mode
 from slurm_ft.failover import actions, node_record
 from slurm_ft.failover.hanging import KILLED, decide_hanging, runs
+from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Decision, Domain, EventKind, Evidence, JobKey, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file
 from slurm_ft.node.attempt_file import RunningAttempt
@@ -33,8 +32,6 @@ from slurm_ft.node.observe import observe
 from slurm_ft.override_file import load_overrides
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.protocol import JobRecord, Slurm
-
-WATCH = "watch"  # what the journal calls a decision of the watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +127,10 @@ def _decide(place: Place, key: JobKey, job: JobRecord, note: NodeVerdict) -> Dec
 
 def _record(place: Place, key: JobKey, decision: Decision) -> None:
     """Log and journal. A full disk costs the record, never the job."""
-    ended = decision.action is Action.REQUEUE
-    details: Mapping[str, Any] = {
-        "at": round(time.time(), 3),
-        "what": WATCH,
-        "node": place.node,
-        "job": key.address,
-        "raw_id": key.raw_id,
-        "attempt": key.attempt,
-        "mode": place.config.mode.value,
-        "action": "end the job, to be requeued" if ended else "leave the job running",
-        "cause": decision.cause,
-        "rule": decision.rule,
-        "reason": decision.reason,
-        "text": decision.text,
-    }
-    place.log.info("job %s attempt %d: %s", key.address, key.attempt, details)
+    place.log.info("job %s attempt %d: %s: %s", key.address, key.attempt, decision.action.value, decision.reason)
+    mode = place.config.mode.value
+    entry = Entry(time.time(), Stage.WATCH, key, mode=mode, node=place.node, decision=decision)
     try:
-        journal.append(place.config.state_dir, details)
+        journal.append(place.config.state_dir, entry)
     except OSError as error:
         place.log.error("journal in %s cannot be written: %s", place.config.state_dir, error)

@@ -8,12 +8,14 @@ A field without a width comes untruncated (measured on 22.05, 24.11 and 26.05: 9
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from pathlib import Path
 
 from slurm_ft.config import Config
@@ -32,7 +34,8 @@ BUSY = (
     "Connection refused",
     "Unexpected message received",  # scontrol requeue, with slurmctld stopped
 )
-PAUSES = (0.5, 2.0, 5.0)  # seconds before a busy controller is asked again
+PAUSES = (0.5, 2.0, 5.0, 10.0)  # seconds before a busy controller is asked again
+LEAST_TIMEOUT = 1.0  # seconds that a command gets, even when the budget is spent
 NOTHING = (NULL, "N/A", "none", "None", "Unknown")
 
 
@@ -44,6 +47,7 @@ class CommandLine:
     conf: Path | None = None
     timeout: float = 10.0
     tries: int = 3  # a controller that is restarting or overloaded is asked again
+    until: float | None = None  # monotonic seconds: asked again until then, however often
 
     @classmethod
     def of(cls, config: Config) -> CommandLine:
@@ -53,6 +57,10 @@ class CommandLine:
     def impatient(self) -> CommandLine:
         """The same for a person who waits: a controller that does not answer is asked once."""
         return replace(self, tries=1)
+
+    def within(self, budget: float) -> CommandLine:
+        """The same for a hook that may spend `budget` seconds on all of its commands together."""
+        return replace(self, until=time.monotonic() + budget)
 
     def job(self, address: str) -> JobRecord | None:
         """See Slurm.job."""
@@ -139,26 +147,37 @@ class CommandLine:
         return [[row[0].removeprefix("\n"), *row[1:]] for row in rows]
 
     def _run(self, program: str, *arguments: str) -> str:
-        """What the command printed; asks again while the controller is busy."""
-        for pause in PAUSES[: self.tries - 1]:
+        """What the command printed; asks again while the controller is busy, with growing pauses."""
+        for pause in self._pauses():
             try:
                 return self._run_once(program, *arguments)
             except SlurmCommandError as error:
-                if not error.busy:
+                if not error.busy or self._left() <= pause:
                     raise
             time.sleep(pause)
         return self._run_once(program, *arguments)
 
+    def _pauses(self) -> Iterator[float]:
+        """Without a budget for the first tries only; with one they go on at the longest pause."""
+        if self.until is None:
+            return iter(PAUSES[: self.tries - 1])
+        return chain(PAUSES, repeat(PAUSES[-1]))
+
+    def _left(self) -> float:
+        """Seconds of the budget."""
+        return math.inf if self.until is None else self.until - time.monotonic()
+
     def _run_once(self, program: str, *arguments: str) -> str:
         command = [str(self.bin_dir / program), *arguments]
         shown = " ".join(part for part in (program, *arguments) if "#" not in part)[:200]  # not the fields' marks
+        timeout = min(self.timeout, max(self._left(), LEAST_TIMEOUT))
         try:
             done = subprocess.run(
                 command, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=self.timeout, check=False,
+                timeout=timeout, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            status = f"gave no answer within {self.timeout:g} s"
+            status = f"gave no answer within {timeout:.3g} s"
             raise SlurmCommandError(shown, status, "", "Is slurmctld up?", busy=True) from None
         except OSError as error:
             raise SlurmCommandError(shown, "could not start", str(error), "Set slurm_bin in slurm_ft.yaml") from error

@@ -19,9 +19,13 @@ JOB_RESTARTS = "SLURM_RESTART_COUNT"  # the same, in the job's own environment, 
 EXIT_CODE = "SLURM_JOB_EXIT_CODE2"  # code:signal; absent if the controller sent none
 COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"
+CLUSTER = "SLURM_CLUSTER_NAME"
 HET_NODELIST = "SLURM_HET_JOB_NODELIST"  # of all components; the leader's controller hooks have it
 NODE_NAME = "SLURMD_NODENAME"
 GPUS = "SLURM_JOB_GPUS"  # GRES indices, not NVML's
+
+# What EpilogSlurmctld needs of its environment: kept in the journal, so that a killed hook's work can be done later.
+TOLD = (JOB_ID, ARRAY_JOB_ID, ARRAY_TASK_ID, RESTART_COUNT, EXIT_CODE, NODELIST, HET_NODELIST)
 
 
 def job_key(environ: Mapping[str, str]) -> JobKey:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from slurm_ft.failover import ledger, node_record, resume_tag
-from slurm_ft.model import Attempt, Domain, Ledger, NodeVerdict
+from slurm_ft.journal_entry import Entry, Stage
+from slurm_ft.model import Action, Attempt, Decision, Domain, Ledger, NodeVerdict
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
 
@@ -26,7 +27,7 @@ class Sources:
     raw_id: int
     job: JobRecord | None  # None: Slurm has forgotten it
     nodes: Sequence[NodeRecord] = ()
-    journal: Sequence[Mapping[str, Any]] = ()
+    journal: Sequence[Entry] = ()
     events: Mapping[str, Sequence[RecordedEvent]] | None = None
     log: Sequence[str] = ()
     unseen: tuple[str, ...] = ()
@@ -57,14 +58,14 @@ def _title(sources: Sources, history: Ledger) -> str:
 def _attempts(sources: Sources, history: Ledger) -> list[int]:
     """Every attempt that any source knows of."""
     numbers = {attempt.number for attempt in history.attempts}
-    numbers |= {int(entry["attempt"]) for entry in _entries(sources)}
+    numbers |= {entry.key.attempt for entry in _entries(sources)}
     numbers |= {verdict.attempt for verdict in _verdicts(sources)}
     return sorted(numbers | ({sources.job.restarts} if sources.job else set()))
 
 
 def _attempt(sources: Sources, history: Ledger, number: int) -> list[str]:
     past = next((attempt for attempt in history.attempts if attempt.number == number), None)
-    entries = [entry for entry in _entries(sources) if int(entry["attempt"]) == number]
+    entries = [entry for entry in _entries(sources) if entry.key.attempt == number]
     evidence = [*_from_nodes(sources, number), *_from_events(sources, number)]
     if past and past.text and not evidence:
         evidence = [f"ledger: {past.text}"]
@@ -72,7 +73,7 @@ def _attempt(sources: Sources, history: Ledger, number: int) -> list[str]:
         *(f"resumed   {line}" for line in _from_comment(sources, number)),
         *(f"evidence  {line}" for line in evidence or ["none that can be seen from here"]),
         *(f"judged    {line}" for line in _from_log(sources, number)),
-        *(f"{_word(entry):<9} {_clock(entry['at'])} {_said(entry)}" for entry in entries),
+        *(f"{_word(entry):<9} {_clock(entry.at)} {_said(entry)}" for entry in entries),
     ]
     if past and not entries:
         body.append(f"decided   {_clock(past.ended)} {_outcome(past)} (ledger)")
@@ -126,17 +127,23 @@ def _from_log(sources: Sources, number: int) -> list[str]:
     return list(dict.fromkeys(line.partition(needle)[2] for line in sources.log if needle in line))
 
 
-def _word(entry: Mapping[str, Any]) -> str:
-    return {"watch": "watcher"}.get(str(entry["what"]), str(entry["what"]))
+def _word(entry: Entry) -> str:
+    return "watcher" if entry.stage is Stage.WATCH else entry.stage.value
 
 
-def _said(entry: Mapping[str, Any]) -> str:
-    if entry["what"] == "done":
-        steps = ", ".join(map(str, entry.get("steps", ()))) or "nothing"
-        return steps + "".join(f"; FAILED: {what}" for what in entry.get("failed", ()))
-    where = f" on {entry['node']}" if "node" in entry else ""
-    mode = "" if entry.get("mode") == "act" else f" (mode {entry.get('mode')}: nothing was changed)"
-    return f"{entry.get('action')}{where}, rule {entry.get('rule')}: {entry.get('reason')}{mode}"
+def _said(entry: Entry) -> str:
+    """What a line of the journal tells a reader."""
+    if entry.decision is None:
+        return entry.detail
+    where = f" on {entry.node}" if entry.node else ""
+    mode = "" if entry.mode == "act" else f" (mode {entry.mode}: nothing was changed)"
+    return f"{_action(entry, entry.decision)}{where}, rule {entry.decision.rule}: {entry.decision.reason}{mode}"
+
+
+def _action(entry: Entry, decision: Decision) -> str:
+    if entry.stage is not Stage.WATCH:
+        return decision.action.value
+    return "end the job, to be requeued" if decision.action is Action.REQUEUE else "leave the job running"
 
 
 def _outcome(past: Attempt) -> str:
@@ -145,17 +152,10 @@ def _outcome(past: Attempt) -> str:
     return f"{cause}: {what}" + (f", excluded {','.join(past.bad_nodes)}" if past.bad_nodes else "")
 
 
-def _entries(sources: Sources) -> list[Mapping[str, Any]]:
+def _entries(sources: Sources) -> list[Entry]:
     """The journal's on this job: job ids are reused. A hook that was killed and ran again may have written twice."""
-    found = (
-        entry
-        for entry in sources.journal
-        if entry.get("raw_id") == sources.raw_id
-        and isinstance(entry.get("attempt"), int)
-        and isinstance(entry.get("at"), (int, float))
-        and _of_this_job(sources, entry["at"])
-    )
-    return _once(found, lambda entry: repr(sorted((key, value) for key, value in entry.items() if key != "at")))
+    own = (entry for entry in sources.journal if entry.key.raw_id == sources.raw_id)
+    return _once((entry for entry in own if _of_this_job(sources, entry.at)), lambda entry: repr(replace(entry, at=0)))
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slurm_ft import config, journal
+from slurm_ft.journal_entry import Stage, to_json
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.status import view
 
@@ -61,8 +62,13 @@ def settings(lab: Lab) -> config.Config:
 
 
 def decisions(lab: Lab, job: int) -> list[dict[str, Any]]:
-    entries = journal.entries(settings(lab).state_dir)
-    return [entry for entry in entries if entry["raw_id"] == job and entry["what"] == "decided"]
+    return entries(lab, job, Stage.DECIDED)
+
+
+def entries(lab: Lab, job: int, *stages: Stage) -> list[dict[str, Any]]:
+    """What the journal says of a job, as JSON."""
+    found = journal.entries(settings(lab).state_dir, job)
+    return [to_json(entry) for entry in found if not stages or entry.stage in stages]
 
 
 def cancel_all(lab: Lab) -> None:

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, idle, make_healthy, running, settings, submit
+from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, entries, idle, make_healthy, running, settings, submit
 
-from slurm_ft import journal
 from slurm_ft.failover import comment_tag, ledger
+from slurm_ft.journal_entry import Stage
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.node import attempt_file, event_file
 from slurm_ft.slurm.cli import CommandLine
@@ -70,8 +70,7 @@ def watched(lab: Lab, *nodes: str) -> Iterator[None]:
 
 
 def acts(lab: Lab, job: int) -> list[dict[str, Any]]:
-    entries = journal.entries(settings(lab).state_dir)
-    return [entry for entry in entries if entry["raw_id"] == job and entry["what"] == "watch"]
+    return entries(lab, job, Stage.WATCH)
 
 
 def count(lab: Lab, job: int) -> int:

@@ -6,10 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_ft.errors import SlurmCommandError
+from slurm_ft.failover.comment_tag import COMMENT_LIMIT
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
+FINAL = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY")
 LOOKS = ("job", "jobs", "job_nodes", "excluded_nodes", "nodes")
+
+
+def refused(command: str, said: str) -> SlurmCommandError:
+    return SlurmCommandError(command, "failed with 1", said)
 
 
 def node(name: str, state: str = "idle", reason: str = "", comment: str = "") -> NodeRecord:
@@ -28,12 +34,17 @@ class FakeSlurm:
     refuses_update: Callable[[JobUpdate], bool] = lambda _: False
     before: dict[str, Callable[[], None]] = field(default_factory=dict)
     calls: list[tuple[object, ...]] = field(default_factory=list)
+    ends_as: dict[str, str] = field(default_factory=dict)  # what a COMPLETING job will be
+    now: float = 3000.0
 
     @classmethod
     def of(cls, job: JobRecord, *nodes: NodeRecord) -> FakeSlurm:
         return cls({job.address: job}, {node.name: node for node in nodes})
 
     def impatient(self) -> FakeSlurm:
+        return self
+
+    def within(self, budget: float) -> FakeSlurm:
         return self
 
     @property
@@ -83,12 +94,28 @@ class FakeSlurm:
         self.set_node(name, comment=comment)
 
     def requeue(self, address: str) -> None:
+        """A COMPLETING job stays that, and has no end any more; one that has ended is PENDING at once."""
         self._called("requeue", address)
-        self.set_job(address, restarts=self._known(address).restarts + 1)
+        job = self._known(address)
+        if not (job.batch and job.requeue):
+            raise refused("scontrol requeue", "Requested operation is presently disabled")
+        if job.state == "PENDING" or (job.state == "COMPLETING" and job.ended is None):
+            raise refused("scontrol requeue", "Job is pending execution")
+        self.set_job(address, restarts=job.restarts + 1, ended=None)
+        if job.state == "RUNNING":
+            self.set_job(address, state="COMPLETING")
+        elif job.state != "COMPLETING":
+            self.set_job(address, state="PENDING", submitted=self.now, nodes="")
 
     def cancel(self, address: str) -> None:
+        """Ignored while the job is COMPLETING, unless it was requeued; an ended job is left as it is."""
         self._called("cancel", address)
-        self.set_job(address, state="CANCELLED")
+        job = self._known(address)
+        if job.state == "PENDING":
+            self.set_job(address, state="CANCELLED", ended=self.now)
+        elif job.state == "RUNNING" or (job.state == "COMPLETING" and job.ended is None):
+            self.set_job(address, state="COMPLETING", ended=self.now)
+            self.ends_as[address] = "CANCELLED"
 
     def kill_batch_script(self, address: str) -> None:
         self._called("kill_batch_script", address)
@@ -98,12 +125,22 @@ class FakeSlurm:
         self._called("update_job", address, update)
         if update == JobUpdate():
             raise SlurmCommandError("scontrol update", "failed with 1", "No changes specified")
+        self._refuse_as_slurm_does(self._known(address), update)
         if self.refuses_update(update):
             raise SlurmCommandError("scontrol update", "failed with 1", "Invalid node name specified")
         if update.excluded_nodes is not None:
             self.excluded[address] = update.excluded_nodes
         texts = {"comment": update.comment, "admin_comment": update.admin_comment}
         self.set_job(address, **{name: text for name, text in texts.items() if text is not None})
+
+    def _refuse_as_slurm_does(self, job: JobRecord, update: JobUpdate) -> None:
+        """Measured on 22.05; the whole update is refused."""
+        if job.state in FINAL or (job.state == "COMPLETING" and job.ended is not None):
+            raise refused("scontrol update", "Job has already finished")
+        if job.state == "RUNNING" and (update.excluded_nodes is not None or update.start_now):
+            raise refused("scontrol update", "Job is no longer pending execution")
+        if update.comment is not None and len(update.comment.encode("utf-8", "surrogateescape")) > COMMENT_LIMIT:
+            raise refused("scontrol update", "Invalid argument")
 
     def _called(self, name: str, *arguments: object) -> None:
         self.calls.append((name, *arguments))

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from fake_slurm import FakeSlurm, node
 
-from slurm_ft.errors import SlurmCommandError
+from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.failover import actions, comment_tag, ledger, node_record
 from slurm_ft.failover.comment_tag import COMMENT_LIMIT
 from slurm_ft.failover.policy import decide
 from slurm_ft.failover.resume_tag import ResumeMark
-from slurm_ft.model import Action, Decision, JobEnd, JobKey, Ledger, NodeAction, NodeVerdict
+from slurm_ft.model import Attempt, Decision, JobEnd, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate
 
 KEY = JobKey(12, "12", 0)
@@ -30,7 +29,8 @@ def requeue(job_end: JobEnd, fault: NodeVerdict) -> Decision:
 
 @pytest.fixture
 def history(job_end: JobEnd, requeue: Decision) -> Ledger:
-    return ledger.record(Ledger("run"), job_end, requeue)
+    attempt = Attempt(0, job_end.nodes, 1.0, 2.0, requeue.domain, requeue.cause, requeue.exclude, counted=True)
+    return ledger.add(Ledger("run"), attempt)
 
 
 def updates(slurm: FakeSlurm) -> list[JobUpdate]:
@@ -97,87 +97,80 @@ class TestEraseNotes:
         assert len(slurm.changes) == 1, "n2 has nothing to erase"
 
 
-class TestApply:
-    def test_requeue_comes_before_the_update(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
-        done = actions.apply(slurm, KEY, requeue, history)
-        assert done == actions.Done(("requeue", "exclude and record"))
-        assert [call[0] for call in slurm.changes] == ["requeue", "update_job"]
+class TestRequeue:
+    def test_a_refused_requeue_is_an_error(self, slurm: FakeSlurm) -> None:
+        slurm.refused.add("requeue")
+        with pytest.raises(SlurmCommandError):
+            actions.requeue(slurm, KEY)
+
+    def test_a_requeue_whose_answer_was_lost_is_done(self, slurm: FakeSlurm) -> None:
+        slurm.refused.add("requeue")
+        slurm.before["requeue"] = lambda: slurm.set_job("12", restarts=1)
+        actions.requeue(slurm, KEY)
+
+    def test_one_that_somebody_else_made_in_between_serves_as_well(self, slurm: FakeSlurm) -> None:
+        slurm.before["requeue"] = lambda: slurm.set_job("12", restarts=1, ended=None)
+        actions.requeue(slurm, KEY)
+        assert slurm.job_records["12"].restarts == 1
+
+
+class TestRecord:
+    @pytest.fixture(autouse=True)
+    def _requeued(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", restarts=1, ended=None)
+
+    @staticmethod
+    def record(slurm: FakeSlurm, decision: Decision, history: Ledger) -> str:
+        return actions.record(slurm, slurm.job_records["12"], decision, history)
+
+    def test_exclusion_count_and_ledger_are_written_at_once(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        assert self.record(slurm, requeue, history) == ""
+        assert len(updates(slurm)) == 1
         job = slurm.job_records["12"]
         assert job.comment == "team=vision [slurm_ft n=1/3 ex=n1 cause=xid79]"
         assert ledger.read(job.admin_comment) == history
         assert slurm.excluded["12"] == "n1"
 
-    @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "TIMEOUT", "FAILED", "PENDING", "RUNNING"])
-    def test_a_job_that_left_completing_meanwhile_is_not_revived(
-        self, slurm: FakeSlurm, requeue: Decision, history: Ledger, state: str
-    ) -> None:
-        slurm.set_job("12", state=state)
-        done = actions.apply(slurm, KEY, requeue, history)
-        assert slurm.changes == []
-        assert done.steps == ()
-        assert state in done.failed[0]
+    def test_written_again_it_says_the_same(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
+        self.record(slurm, requeue, history)
+        before = slurm.job_records["12"]
+        self.record(slurm, requeue, history)
+        assert slurm.job_records["12"] == before
 
-    @pytest.mark.parametrize("state", ["COMPLETING", "PENDING"])
-    def test_a_job_that_somebody_else_requeued_meanwhile_is_excluded_and_counted_all_the_same(
-        self, slurm: FakeSlurm, requeue: Decision, history: Ledger, state: str
-    ) -> None:
-        slurm.set_job("12", state=state, restarts=1)
-        actions.apply(slurm, KEY, requeue, history)
-        assert [call[0] for call in slurm.changes] == ["update_job"]
-
-    def test_an_attempt_that_somebody_else_started_is_not_killed(
-        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
-    ) -> None:
-        slurm.set_job("12", state="RUNNING", restarts=1)
-        assert "restarts 1" in actions.apply(slurm, KEY, requeue, history).failed[0]
-        assert slurm.changes == []
-
-    def test_a_forgotten_job_is_not_requeued(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
-        slurm.job_records.clear()
-        assert "forgotten" in actions.apply(slurm, KEY, requeue, history).failed[0]
-        assert slurm.changes == []
-
-    def test_a_refused_requeue_changes_nothing_else(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
-        slurm.refused.add("requeue")
-        done = actions.apply(slurm, KEY, requeue, history)
-        assert [call[0] for call in slurm.changes] == ["requeue"]
-        assert done.failed[0].startswith("requeue: ")
-
-    def test_a_requeue_whose_answer_was_lost_is_done(
-        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
-    ) -> None:
-        slurm.refused.add("requeue")
-        slurm.before["requeue"] = lambda: slurm.set_job("12", restarts=1)
-        assert actions.apply(slurm, KEY, requeue, history).steps == ("requeue", "exclude and record")
+    def test_a_count_that_is_greater_by_now_stays(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
+        slurm.set_job("12", comment="[slurm_ft n=2/3]")
+        self.record(slurm, requeue, history)
+        assert "n=2/3" in slurm.job_records["12"].comment
 
     def test_a_node_deleted_meanwhile_costs_the_exclusion_and_not_the_count(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
         slurm.refuses_update = lambda update: update.excluded_nodes is not None
-        done = actions.apply(slurm, KEY, requeue, history)
+        with pytest.raises(SlurmCommandError, match="Invalid node name"):
+            self.record(slurm, requeue, history)
         job = slurm.job_records["12"]
         assert comment_tag.read(job.comment) == comment_tag.Tag(1, 3, ("n1",), "xid79")
         assert ledger.read(job.admin_comment) == history
-        assert done.steps == ("requeue",)
-        assert "Invalid node name" in done.failed[0]
 
     def test_an_update_refused_as_a_whole_is_no_failure_when_each_part_is_taken(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
         slurm.refuses_update = lambda update: update.excluded_nodes is not None and update.comment is not None
-        assert actions.apply(slurm, KEY, requeue, history).failed == ()
+        self.record(slurm, requeue, history)
         assert slurm.excluded["12"] == "n1"
 
     def test_the_users_own_exclusion_stays(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
         slurm.excluded["12"] = "n[7-9]"
-        actions.apply(slurm, KEY, requeue, history)
+        self.record(slurm, requeue, history)
         assert slurm.excluded["12"] == "n[1,7-9]"
 
     def test_a_full_comment_stays_and_the_ledger_is_written(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
         slurm.set_job("12", comment="x" * COMMENT_LIMIT)
-        actions.apply(slurm, KEY, requeue, history)
+        assert "no room" in self.record(slurm, requeue, history)
         job = slurm.job_records["12"]
         assert (job.comment, ledger.read(job.admin_comment)) == ("x" * COMMENT_LIMIT, history)
 
@@ -187,102 +180,48 @@ class TestApply:
         """`scontrol update` without a change fails: `No changes specified`."""
         slurm.set_job("12", comment="x" * COMMENT_LIMIT)
         slurm.refuses_update = lambda update: update.excluded_nodes is not None and update.admin_comment is not None
-        assert actions.apply(slurm, KEY, requeue, history).failed == ()
+        self.record(slurm, requeue, history)
         assert JobUpdate() not in updates(slurm)
 
-    def test_a_job_that_cannot_be_counted_is_not_requeued(
-        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
-    ) -> None:
+    def test_an_unreadable_nodelist_is_an_error(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
         slurm.excluded["12"] = "n[1-"
-        done = actions.apply(slurm, KEY, requeue, history)
-        assert (done.steps, slurm.changes) == ((), [])
-        assert "n[1-" in done.failed[0]
-
-    def test_record_updates_and_never_requeues(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
-        slurm.set_job("12", state="PENDING", restarts=1)
-        done = actions.apply(slurm, KEY, replace(requeue, action=Action.RECORD), history)
-        assert done.steps == ("exclude and record",)
-        assert [call[0] for call in slurm.changes] == ["update_job"]
-
-    def test_cancel_records_first(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
-        actions.apply(slurm, KEY, replace(requeue, action=Action.CANCEL), history)
-        assert [call[0] for call in slurm.changes] == ["update_job", "cancel"]
-
-    def test_cancel_cancels_even_when_the_record_fails(
-        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
-    ) -> None:
-        slurm.refused.add("update_job")
-        done = actions.apply(slurm, KEY, replace(requeue, action=Action.CANCEL), history)
-        assert done.steps == ("cancel",)
-        assert slurm.job_records["12"].state == "CANCELLED"
-
-    def test_no_action_asks_nothing_of_slurm(self, slurm: FakeSlurm, requeue: Decision, history: Ledger) -> None:
-        assert actions.apply(slurm, KEY, replace(requeue, action=Action.NONE), history) == actions.Done()
-        assert slurm.calls == []
+        with pytest.raises(SlurmFtError, match=r"n\[1-"):
+            self.record(slurm, requeue, history)
 
 
-def clock(step: float) -> Callable[[], float]:
-    times = iter(step * number for number in range(10_000))
-    return lambda: next(times)
+class TestCount:
+    @pytest.fixture(autouse=True)
+    def _running(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", state="RUNNING", restarts=1, ended=None, admin_comment="of another tool")
+
+    def test_ledger_and_tag_of_a_job_that_runs_again_are_written(self, slurm: FakeSlurm, history: Ledger) -> None:
+        slurm.set_job("12", comment="mine [slurm_ft]")
+        actions.count(slurm, slurm.job_records["12"], history, 3)
+        (update,) = updates(slurm)
+        assert update.admin_comment == ledger.write("of another tool", history)
+        assert update.comment is not None
+        assert update.comment.startswith("mine [slurm_ft n=1/3 ")
+
+    def test_a_full_comment_is_left_alone_and_said(self, slurm: FakeSlurm, history: Ledger) -> None:
+        slurm.set_job("12", comment="x" * COMMENT_LIMIT)
+        assert "no room" in actions.count(slurm, slurm.job_records["12"], history, 3)
+        assert ledger.read(slurm.job_records["12"].admin_comment) == history
+
+    def test_a_restart_that_was_no_failover_leaves_the_comment_alone(self, slurm: FakeSlurm) -> None:
+        assert actions.count(slurm, slurm.job_records["12"], Ledger("run"), 3) == ""
+        assert slurm.job_records["12"].comment == "team=vision [slurm_ft]"
 
 
-@pytest.fixture
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions.time, "sleep", lambda _: None)
-
-
-@pytest.mark.usefixtures("_no_waiting")
-class TestRelease:
-    def test_waits_for_the_end_of_completing(self, slurm: FakeSlurm) -> None:
-        def leave_completing() -> None:
-            if sum(call[0] == "job" for call in slurm.calls) > 3:
-                slurm.set_job("12", state="PENDING", restarts=1)
-
-        slurm.before["job"] = leave_completing
-        assert actions.release(slurm, KEY, 100, now=clock(1)) == "released"
-        assert slurm.changes == [("update_job", "12", JobUpdate(start_now=True))]
-
-    @pytest.mark.parametrize("state", ["CANCELLED", "RUNNING", "FAILED"])
-    def test_touches_nothing_in_another_state(self, slurm: FakeSlurm, state: str) -> None:
-        slurm.set_job("12", state=state)
-        assert actions.release(slurm, KEY, 100, now=clock(1)) == f"nothing to release: {state}"
-        assert slurm.changes == []
-
-    def test_a_forgotten_job_ends_the_wait(self, slurm: FakeSlurm) -> None:
-        slurm.job_records.clear()
-        assert actions.release(slurm, KEY, 100, now=clock(1)) == "nothing to release: gone"
-
-    def test_gives_up_in_time(self, slurm: FakeSlurm) -> None:
-        assert actions.release(slurm, KEY, 10, now=clock(1)) == "still COMPLETING after 10 s"
-        assert slurm.changes == []
-
-    def test_a_controller_that_is_busy_for_a_while_is_asked_again(self, slurm: FakeSlurm) -> None:
-        slurm.set_job("12", state="PENDING", restarts=1)
-        slurm.refused.add("job")
-
-        def answer() -> None:
-            if len(slurm.calls) > 2:
-                slurm.refused.discard("job")
-
-        slurm.before["job"] = answer
-        assert actions.release(slurm, KEY, 100, now=clock(1)) == "released"
-
-    def test_a_controller_that_never_answers_is_named(self, slurm: FakeSlurm) -> None:
-        slurm.refused.add("job")
-        with pytest.raises(SlurmCommandError, match="Unable to contact"):
-            actions.release(slurm, KEY, 10, now=clock(1))
-
-
-def test_the_records_of_a_job_that_runs_again_are_replaced(slurm: FakeSlurm, history: Ledger) -> None:
-    slurm.set_job("12", admin_comment="of another tool", comment="mine [slurm_ft]")
-    actions.write_records(slurm, KEY, history, 3)
-    (update,) = updates(slurm)
-    assert update.admin_comment == ledger.write("of another tool", history)
-    assert update.comment is not None
-    assert update.comment.startswith("mine [slurm_ft n=1/3 ")
-    slurm.job_records.clear()
-    actions.write_records(slurm, KEY, history, 3)
-    assert len(updates(slurm)) == 1
+def test_verdicts_that_nobody_fetched_leave_a_nodes_comment(slurm: FakeSlurm, fault: NodeVerdict) -> None:
+    now = fault.at + node_record.KEPT_FOR
+    fresh = replace(fault, raw_id=13, at=now, node="n2")
+    other = replace(fault, raw_id=14)
+    slurm.set_node("n1", comment="rack 7 " + node_record.add(node_record.add("", fault), other))
+    slurm.set_node("n2", comment="rack 8 " + node_record.add("", fresh))
+    assert actions.expire_notes(slurm, slurm.nodes(), now) == []
+    assert len(actions.expire_notes(slurm, slurm.nodes(), now + 1)) == 1
+    assert slurm.node_records["n1"].comment == "rack 7"
+    assert node_record.read(slurm.node_records["n2"].comment, "n2") == (fresh,)
 
 
 class TestNoteResume:
@@ -310,8 +249,8 @@ class TestNoteResume:
     def test_the_controllers_own_write_keeps_the_mark(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
-        slurm.set_job("12", comment="[slurm_ft] [slurm_ft.resume step=1200 attempt=0]")
-        actions.apply(slurm, KEY, requeue, history)
+        slurm.set_job("12", restarts=1, ended=None, comment="[slurm_ft] [slurm_ft.resume step=1200 attempt=0]")
+        actions.record(slurm, slurm.job_records["12"], requeue, history)
         assert slurm.job_records["12"].comment == (
             "[slurm_ft n=1/3 ex=n1 cause=xid79] [slurm_ft.resume step=1200 attempt=0]"
         )
@@ -331,19 +270,10 @@ class TestHetJob:
     def test_every_component_avoids_the_bad_node_and_keeps_its_users_own(
         self, slurm: FakeSlurm, requeue: Decision, history: Ledger
     ) -> None:
-        actions.apply(slurm, JobKey(12, "12+0", 0), requeue, history)
+        slurm.set_job("12+0", restarts=1, ended=None)
+        slurm.set_job("12+1", restarts=1, ended=None)
+        actions.record(slurm, slurm.job_records["12+0"], requeue, history)
         assert slurm.excluded == {"12+0": "n[1,8]", "12+1": "n[1,9]"}
         assert [slurm.job_records[job].comment for job in ("12+1", "14")] == ["mine", "team=vision [slurm_ft]"]
         assert "n=1/3" in slurm.job_records["12+0"].comment
         assert slurm.job_records["12+1"].admin_comment == ""
-
-    def test_it_is_released_when_all_components_have_left_completing(self, slurm: FakeSlurm) -> None:
-        slurm.set_job("12+0", state="PENDING", restarts=1)
-
-        def leave_completing() -> None:
-            if sum(call[0] == "jobs" for call in slurm.calls) > 2:
-                slurm.set_job("12+1", state="PENDING", restarts=1)
-
-        slurm.before["jobs"] = leave_completing
-        assert actions.release(slurm, JobKey(12, "12+0", 0), 100, now=clock(1)) == "released"
-        assert sum(call[0] == "jobs" for call in slurm.calls) > 2

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from slurm_ft.advise import observed
 from slurm_ft.advise.cadence import Costs, best_interval, lost_share, steps_for
+from slurm_ft.journal_entry import Entry, Stage
+from slurm_ft.model import Action, Decision, Domain, JobKey, JobState
 
 HOUR = 3600.0
 
@@ -48,15 +51,16 @@ def test_steps_are_at_least_one() -> None:
 class TestFailureRate:
     NOW = 1000 * HOUR
 
-    def entry(self, hour: float, **fields: object) -> dict[str, object]:
-        return {"what": "decided", "at": hour * HOUR, "domain": "hardware", "exclude": ["n1"], **fields}
+    def entry(self, hour: float, *exclude: str, domain: Domain = Domain.HARDWARE) -> Entry:
+        decision = Decision(Action.REQUEUE, JobState.RUNNING, domain, "xid79", 1, 3, "rule", "reason", exclude, "text")
+        return Entry(hour * HOUR, Stage.DECIDED, JobKey(1, "1", 0), decision=decision)
 
     def test_counts_the_nodes_that_were_blamed(self) -> None:
         entries = [
-            self.entry(0),
-            self.entry(10, exclude=["n1", "n2"]),
-            self.entry(20, domain="application", exclude=[]),
-            {"what": "done", "at": 5.0},
+            self.entry(0, "n1"),
+            self.entry(10, "n1", "n2"),
+            self.entry(20, domain=Domain.APPLICATION),
+            replace(self.entry(5, "n3"), stage=Stage.RECORDED),
         ]
         rate = observed.failure_rate(entries, 30, self.NOW)
         assert rate is not None
@@ -64,14 +68,14 @@ class TestFailureRate:
         assert "3 node failures in 41.7 days on 30 nodes" in rate.source
 
     def test_without_a_failure_the_bound_is_said_to_be_one(self) -> None:
-        rate = observed.failure_rate([self.entry(0, domain="unknown", exclude=[])], 30, self.NOW)
+        rate = observed.failure_rate([self.entry(0, domain=Domain.UNKNOWN)], 30, self.NOW)
         assert rate is not None
         assert rate.node_hours == pytest.approx(30 * 1000 / 3)
         assert "upper bound" in rate.source
 
-    @pytest.mark.parametrize(("entries", "nodes"), [([], 3), ([{"what": "decided", "at": "x"}], 3)])
-    def test_an_empty_journal_shows_nothing(self, entries: list[dict[str, object]], nodes: int) -> None:
-        assert observed.failure_rate(entries, nodes, self.NOW) is None
+    def test_an_empty_journal_shows_nothing(self) -> None:
+        assert observed.failure_rate([], 3, self.NOW) is None
+        assert observed.failure_rate([self.entry(0, "n1")], 0, self.NOW) is None
 
 
 def test_saves_are_measured_by_the_times_of_their_files(tmp_path) -> None:

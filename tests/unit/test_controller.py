@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from fake_slurm import FakeSlurm, node
 
 from slurm_ft import journal
 from slurm_ft.config import Config, Mode
-from slurm_ft.controller import epilog, prolog
+from slurm_ft.controller import carry_out, epilog, prolog, reconcile
 from slurm_ft.errors import HookEnvironmentError, SlurmCommandError
 from slurm_ft.failover import comment_tag, ledger, node_record
+from slurm_ft.journal_entry import to_json
 from slurm_ft.model import Attempt, Domain, Ledger, NodeVerdict
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord
@@ -26,6 +28,7 @@ ENVIRON = {
     "SLURM_JOB_EXIT_CODE2": "1:0",
     "SLURM_JOB_RESTART_COUNT": "0",
 }
+RESTARTED = {"SLURM_JOB_ID": "12", "SLURM_JOB_RESTART_COUNT": "1"}
 COUNTED = Attempt(0, "n9", 1.0, 2.0, Domain.HARDWARE, "xid79", ("n9",), counted=True)
 
 
@@ -43,6 +46,7 @@ def detached(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """What the epilog would have run in a process of its own."""
     works: list[Callable[[], None]] = []
     monkeypatch.setattr(epilog, "detach", works.append)
+    monkeypatch.setattr(reconcile, "SETTLE", 0.0)
     return works
 
 
@@ -56,7 +60,7 @@ def asked(slurm: FakeSlurm) -> list[object]:
 
 
 def entries(config: Config) -> dict[str, dict[str, Any]]:
-    return {entry["what"]: entry for entry in journal.entries(config.state_dir)}
+    return {entry.stage.value: to_json(entry) for entry in journal.entries(config.state_dir)}
 
 
 class TestEpilog:
@@ -71,14 +75,14 @@ class TestEpilog:
         history = ledger.read(job.admin_comment)
         assert history is not None
         assert (history.count, history.excluded, history.attempts[0].number) == (1, ("n1",), 0)
-        decided, done = entries(config)["decided"], entries(config)["done"]
+        decided = entries(config)["decided"]
         assert (decided["action"], decided["rule"], decided["mode"]) == ("requeue", "hardware_fault", "act")
         assert (decided["job"], decided["attempt"], decided["run"]) == ("12", 0, history.run_id)
-        assert done["steps"] == ["requeue", "exclude and record"]
-        slurm.set_job("12", state="PENDING")
+        assert list(entries(config)) == ["seen", "decided", "requeued", "recorded"]
+        slurm.set_job("12", state="PENDING", submitted=2005.0)
         detached[0]()
         assert slurm.changes[-1][2].start_now  # type: ignore[attr-defined]
-        assert "released" in (config.state_dir / "log").read_text()
+        assert entries(config)["released"]["submitted"] == 2005.0
 
     def test_observe_records_what_it_would_do_and_changes_nothing(
         self, slurm: FakeSlurm, config: Config, detached: list[Callable[[], None]]
@@ -87,7 +91,7 @@ class TestEpilog:
         assert epilog.run(ENVIRON, config) == 0
         assert slurm.changes == []
         assert detached == []
-        assert entries(config).keys() == {"decided"}
+        assert entries(config).keys() == {"seen", "decided"}
         assert (entries(config)["decided"]["action"], entries(config)["decided"]["mode"]) == ("requeue", "observe")
 
     def test_a_note_in_a_comment_is_erased_once_it_was_read(
@@ -207,11 +211,11 @@ class TestEpilog:
         assert detached == []
 
     def test_a_job_cancelled_between_look_and_act_is_not_revived(self, slurm: FakeSlurm, config: Config) -> None:
-        looks = iter(["COMPLETING", "COMPLETING", "COMPLETING", "CANCELLED"])
+        looks = iter(["COMPLETING", "COMPLETING", "CANCELLED"])
         slurm.before["job"] = lambda: slurm.set_job("12", state=next(looks))
         epilog.run(ENVIRON, config)
         assert slurm.changes == []
-        assert "CANCELLED" in entries(config)["done"]["failed"][0]
+        assert entries(config)["closed"]["detail"] == "not requeued: the job is CANCELLED by now"
 
     def test_an_array_task_is_addressed_as_one(self, slurm: FakeSlurm, config: Config) -> None:
         slurm.job_records = {"10_2": replace(slurm.job_records["12"], address="10_2")}
@@ -230,7 +234,7 @@ class TestEpilog:
         slurm.set_job("12", comment='a\n"b"\udcff\x1b[2J [slurm_ft]')
         epilog.run(ENVIRON, config)
         lines = (config.state_dir / journal.FILE_NAME).read_text("ascii").splitlines()
-        assert [json.loads(line)["what"] for line in lines] == ["decided", "done"]
+        assert [json.loads(line)["what"] for line in lines] == ["seen", "decided", "requeued", "recorded"]
         assert slurm.job_records["12"].comment.startswith('a\n"b"\udcff\x1b[2J [slurm_ft n=1/3')
 
     def test_slurm_not_answering_is_raised_for_the_caller_to_fail_open(self, slurm: FakeSlurm, config: Config) -> None:
@@ -243,9 +247,9 @@ class TestEpilog:
     ) -> None:
         epilog.run(ENVIRON, config)
         slurm.refused.add("job")
-        monkeypatch.setattr(epilog, "RELEASE_TIMEOUT", 0)
+        monkeypatch.setattr(carry_out, "FINISH_TIMEOUT", 0.01)
         detached[0]()
-        assert "two minutes later" in (config.state_dir / "log").read_text()
+        assert "Unable to contact" in entries(config)["failed"]["detail"]
 
     @pytest.mark.parametrize("wrong", [{"SLURM_JOB_ID": "x"}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_EXIT_CODE2": "one"}])
     def test_a_start_by_hand_says_what_is_missing(
@@ -262,6 +266,10 @@ def _judge_attempt(slurm: FakeSlurm, attempt: int) -> None:
 
 class TestProlog:
     ENVIRON = {"SLURM_JOB_ID": "12", "SLURM_JOB_RESTART_COUNT": "2"}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    def _starts_again(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", state="CONFIGURING", restarts=2, ended=None)
 
     def test_an_unannounced_restart_is_recorded_and_not_counted(self, slurm: FakeSlurm, config: Config) -> None:
         slurm.set_job("12", admin_comment=ledger.write("of a tool", Ledger("run", (COUNTED,), ("n9",))))
@@ -297,13 +305,28 @@ class TestProlog:
         slurm.job_records.clear()
         assert prolog.run(self.ENVIRON, config) == 0
 
-    def test_a_decision_whose_hook_was_killed_before_it_was_recorded_is_counted(
+    def test_a_restart_that_no_hook_saw_is_counted_when_a_node_blames_itself_for_it(
         self, slurm: FakeSlurm, config: Config
     ) -> None:
+        slurm.set_job("12", restarts=1)
+        prolog.run({**self.ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+        history = ledger.read(slurm.job_records["12"].admin_comment)
+        assert history is not None
+        assert (history.count, history.excluded) == (1, ("n1",))
+
+
+class TestPrologAfterAKilledEpilog:
+    @pytest.fixture(autouse=True)
+    def _killed(self, slurm: FakeSlurm, config: Config) -> None:
         slurm.refused.add("update_job")  # stands for the kill between the requeue and the update
         epilog.run(ENVIRON, config)
         slurm.refused.clear()
-        prolog.run({**self.ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+
+    def test_a_decision_whose_hook_was_killed_before_it_was_recorded_is_counted(
+        self, slurm: FakeSlurm, config: Config
+    ) -> None:
+        slurm.set_job("12", state="CONFIGURING", submitted=time.time())
+        prolog.run(RESTARTED, config)
         job = slurm.job_records["12"]
         assert job.comment == "team=vision [slurm_ft n=1/3 ex=n1 cause=xid79]"
         history = ledger.read(job.admin_comment)
@@ -311,13 +334,11 @@ class TestProlog:
         assert (history.count, history.excluded, history.attempts[0].cause) == (1, ("n1",), "xid79")
 
     def test_a_decision_on_an_earlier_job_of_the_same_id_is_not_inherited(
-        self, slurm: FakeSlurm, config: Config, monkeypatch: pytest.MonkeyPatch
+        self, slurm: FakeSlurm, config: Config
     ) -> None:
-        slurm.refused.add("update_job")
-        epilog.run(ENVIRON, config)
-        slurm.refused.clear()
-        monkeypatch.setattr("slurm_ft.controller.prolog.DECISION_AGE", -1.0)
-        prolog.run({**self.ENVIRON, "SLURM_JOB_RESTART_COUNT": "1"}, config)
+        slurm.set_node("n1", state="idle", reason="")
+        slurm.set_job("12", state="CONFIGURING", submitted=time.time() + 86400)
+        prolog.run(RESTARTED, config)
         history = ledger.read(slurm.job_records["12"].admin_comment)
         assert history is not None
         assert (history.count, history.excluded) == (0, ())

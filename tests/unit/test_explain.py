@@ -11,7 +11,19 @@ from slurm_ft import journal
 from slurm_ft.cli import main
 from slurm_ft.config import Config
 from slurm_ft.failover import ledger, node_record
-from slurm_ft.model import Attempt, Domain, Event, EventKind, Ledger, NodeVerdict
+from slurm_ft.journal_entry import Entry, Stage
+from slurm_ft.model import (
+    Action,
+    Attempt,
+    Decision,
+    Domain,
+    Event,
+    EventKind,
+    JobKey,
+    JobState,
+    Ledger,
+    NodeVerdict,
+)
 from slurm_ft.node import event_file
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.slurm.cli import CommandLine
@@ -20,11 +32,12 @@ from slurm_ft.status.explain import Sources, explain
 
 LINE = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 PAST = Attempt(0, "n1", 1000.0, 2000.0, Domain.HARDWARE, "xid79", ("n1",), counted=True, text=LINE)
-DECIDED = {
-    "at": 2001.0, "what": "decided", "job": "12", "raw_id": 12, "attempt": 0, "mode": "act", "action": "requeue",
-    "rule": "hardware_fault", "reason": "xid79 on n1 GPU 0000:3b:00: failover 1 of 3",
-}  # fmt: skip
-DONE = {"at": 2002.0, "what": "done", "raw_id": 12, "job": "12", "attempt": 0, "steps": ["requeue"], "failed": ["x: y"]}
+REQUEUE = Decision(
+    Action.REQUEUE, JobState.FAILOVER_IN_PROGRESS, Domain.HARDWARE, "xid79", 1, 3, "hardware_fault",
+    "xid79 on n1 GPU 0000:3b:00: failover 1 of 3",
+)  # fmt: skip
+DECIDED = Entry(2001.0, Stage.DECIDED, JobKey(12, "12", 0), mode="act", decision=REQUEUE)
+REFUSED = Entry(2002.0, Stage.FAILED, JobKey(12, "12", 0), mode="act", detail="x: y")
 
 
 @pytest.fixture
@@ -40,7 +53,7 @@ def test_shows_each_attempt_from_evidence_to_what_was_done(job: JobRecord, fault
             12,
             job,
             [node("n1", "drain", node_record.add("", fault))],
-            [DECIDED, DONE],
+            [DECIDED, REFUSED],
             {"n1": [RecordedEvent("b", 77, 1999.0, event, ("12.0",)), RecordedEvent("b", 78, 1999.0, event, ("9.0",))]},
             ["2026 1 node_epilog INFO job 12 attempt 0 on n1: xid79: Xid 79 is a hardware fault."],
             ("the moon",),
@@ -53,7 +66,7 @@ def test_shows_each_attempt_from_evidence_to_what_was_done(job: JobRecord, fault
     assert "record 77" in lines[3]
     assert lines[4] == "judged    n1: xid79: Xid 79 is a hardware fault."
     assert "requeue, rule hardware_fault: xid79 on n1" in lines[5]
-    assert lines[6].endswith("requeue; FAILED: x: y")
+    assert lines[6].endswith("x: y")
     assert lines[7].startswith("restart 1 on n2, ")
     assert lines[8] == "evidence  none that can be seen from here"
     assert lines[9:] == ["not seen: the moon"]
@@ -61,13 +74,11 @@ def test_shows_each_attempt_from_evidence_to_what_was_done(job: JobRecord, fault
 
 def test_what_a_killed_hook_wrote_twice_is_told_once(job: JobRecord) -> None:
     event = Event(EventKind.XID, 79, "0000:3b:00", LINE, 100.0)
-    again = {**DECIDED, "at": 2001.5}
+    twice = [DECIDED, replace(DECIDED, at=2001.5), REFUSED, replace(REFUSED, at=2003.0)]
     log = ["1 INFO job 12 attempt 0 on n1: xid79: words", "2 INFO job 12 attempt 0 on n1: xid79: words"]
     recorded = [RecordedEvent("b", 77, at, event, ("12.0",)) for at in (1999.0, 1999.5)]
-    text = explain(
-        Sources(12, job, journal=[DECIDED, again, DONE, {**DONE, "at": 2003.0}], events={"n1": recorded}, log=log)
-    )
-    for part in ("judged ", "decided ", "done ", "record 77"):
+    text = explain(Sources(12, job, journal=twice, events={"n1": recorded}, log=log))
+    for part in ("judged ", "decided ", "failed ", "record 77"):
         assert text.count(part) == 1
 
 
@@ -79,20 +90,23 @@ def test_a_user_sees_the_ledger_alone(job: JobRecord) -> None:
 
 def test_what_belongs_to_an_earlier_job_of_the_same_id_is_left_out(job_record: JobRecord, fault: NodeVerdict) -> None:
     old = replace(fault, at=10.0)
-    text = explain(Sources(12, job_record, [node("n1", "drain", node_record.add("", old))], [{**DECIDED, "at": 20.0}]))
+    text = explain(
+        Sources(12, job_record, [node("n1", "drain", node_record.add("", old))], [replace(DECIDED, at=20.0)])
+    )
     assert "xid79" not in text
 
 
 def test_a_job_that_slurm_forgot_is_told_from_the_journal() -> None:
-    text = explain(Sources(12, None, journal=[DECIDED, {"raw_id": 12}, {**DECIDED, "raw_id": 13, "rule": "other"}]))
+    other = replace(DECIDED, key=JobKey(13, "13", 0), decision=replace(REQUEUE, rule="other"))
+    text = explain(Sources(12, None, journal=[DECIDED, other]))
     assert "Slurm has forgotten it" in text
     assert "rule hardware_fault" in text
     assert "other" not in text
 
 
 def test_in_mode_observe_it_says_that_nothing_was_changed(job: JobRecord) -> None:
-    watched = {**DECIDED, "what": "watch", "node": "n1", "mode": "observe"}
-    assert "on n1, rule hardware_fault" in explain(Sources(12, job, journal=[watched]))
+    watched = replace(DECIDED, stage=Stage.WATCH, node="n1", mode="observe")
+    assert "end the job, to be requeued on n1, rule hardware_fault" in explain(Sources(12, job, journal=[watched]))
     assert "(mode observe: nothing was changed)" in explain(Sources(12, job, journal=[watched]))
 
 

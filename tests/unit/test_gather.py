@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from fake_slurm import FakeSlurm, node
 
 from slurm_ft.config import Config, OptIn
 from slurm_ft.controller import gather as gathering
-from slurm_ft.controller.gather import gather, wait_for_node_epilogs
+from slurm_ft.controller.gather import Gathered, ended_attempt, gather, wait_for_node_epilogs, wait_out_epilogs
 from slurm_ft.failover import node_record
 from slurm_ft.model import JobKey, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord
@@ -99,12 +100,18 @@ class TestWaitForNodeEpilogs:
 
 
 @pytest.mark.usefixtures("clock")
+def look_and_gather(slurm: FakeSlurm, config: Config, environ: Mapping[str, str]) -> Gathered | None:
+    """As the hook does."""
+    ended = ended_attempt(slurm, KEY)
+    return ended and gather(slurm, config, environ, wait_out_epilogs(slurm, config, ended), 2001.0)
+
+
 class TestGather:
     def test_reads_what_every_node_left(self, slurm: FakeSlurm, fault: NodeVerdict) -> None:
         slurm.set_node("n1", state="idle+drain", reason=node_record.add("", fault))
         noted = replace(fault, node="n2", cause="xid48")
         slurm.set_node("n2", comment=node_record.add("rack 7", noted))
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert gathered.verdicts == (fault, noted)
         end = gathered.end
@@ -114,24 +121,24 @@ class TestGather:
 
     def test_a_forgotten_job_is_none(self, slurm: FakeSlurm) -> None:
         slurm.job_records.clear()
-        assert gather(slurm, Config(), ENVIRON, KEY, 2001.0) is None
+        assert look_and_gather(slurm, Config(), ENVIRON) is None
 
     def test_a_job_forgotten_during_the_wait_is_judged_as_it_was(self, slurm: FakeSlurm) -> None:
         slurm.before["job_nodes"] = slurm.job_records.clear
-        gathered = gather(slurm, Config(node_epilog_wait=0), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(node_epilog_wait=0), ENVIRON)
         assert gathered is not None
         assert gathered.job.comment == "team=vision [slurm_ft]"
 
     def test_a_foreign_reason_is_no_verdict(self, slurm: FakeSlurm, fault: NodeVerdict) -> None:
         slurm.set_node("n1", state="idle+drain", reason=f"NHC: {node_record.add('', fault)}")
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert gathered.verdicts == ()
 
     def test_the_requeue_by_slurm_hides_no_start_time_of_another_attempt(self, slurm: FakeSlurm) -> None:
         slurm.set_job("12", restarts=1, started=3000.0, ended=None)
         slurm.set_node("n2", state="down")
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         end = gathered.end
         assert (end.key.attempt, end.started, end.restarts_now, end.down_nodes) == (0, None, 1, ("n2",))
@@ -142,20 +149,20 @@ class TestGather:
     ) -> None:
         slurm.set_node("n2", state="down")
         environ = {name: value for name, value in ENVIRON.items() if name != "SLURM_JOB_NODELIST"} | nodes
-        gathered = gather(slurm, Config(), environ, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), environ)
         assert gathered is not None
         assert (gathered.end.down_nodes, gathered.nodes) == ((), ())
 
     @pytest.mark.parametrize(("requeue", "batch"), [(False, True), (True, False)])
     def test_what_slurm_will_not_requeue_is_not_requeueable(self, slurm: FakeSlurm, requeue: bool, batch: bool) -> None:
         slurm.set_job("12", requeue=requeue, batch=batch)
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert not gathered.end.requeueable
 
     def test_a_job_cannot_raise_its_limit_above_the_sites(self, slurm: FakeSlurm) -> None:
         slurm.set_job("12", comment="[slurm_ft limit=99]")
-        gathered = gather(slurm, Config(), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON)
         assert gathered is not None
         assert gathered.end.limit == 3
 
@@ -173,14 +180,14 @@ class TestGather:
         self, slurm: FakeSlurm, opt_in: OptIn, comment: str, requeue: bool, opted_in: bool
     ) -> None:
         slurm.set_job("12", comment=comment, requeue=requeue)
-        gathered = gather(slurm, Config(opt_in=opt_in), ENVIRON, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(opt_in=opt_in), ENVIRON)
         assert gathered is not None
         assert gathered.end.opted_in is opted_in
 
     def test_a_dead_batch_host_belongs_to_the_attempt_though_no_kill_took_it_out(self, slurm: FakeSlurm) -> None:
         slurm.set_job("12", batch_host="n1")
         slurm.set_node("n1", state="down")
-        gathered = gather(slurm, Config(), ENVIRON | {"SLURM_JOB_NODELIST": "n2"}, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), ENVIRON | {"SLURM_JOB_NODELIST": "n2"})
         assert gathered is not None
         assert (gathered.end.node_names, gathered.end.down_nodes) == (("n1", "n2"), ("n1",))
 
@@ -188,6 +195,6 @@ class TestGather:
         slurm.job_records["12"] = replace(slurm.job_records["12"], address="12+0")
         slurm.job_records["12+1"] = replace(slurm.job_records["12"], raw_id=13, address="12+1")
         environ = ENVIRON | {"SLURM_JOB_NODELIST": "n1", "SLURM_HET_JOB_NODELIST": "n[1-2]"}
-        gathered = gather(slurm, Config(), environ, KEY, 2001.0)
+        gathered = look_and_gather(slurm, Config(), environ)
         assert gathered is not None
         assert (gathered.end.node_names, gathered.end.component_ids) == (("n1", "n2"), (12, 13))

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_ft.failover import ledger
-from slurm_ft.failover.policy import decide
-from slurm_ft.model import Attempt, Domain, JobEnd, JobKey, Ledger, NodeVerdict
+from slurm_ft.model import Attempt, Domain, Ledger
 
 attempts = st.builds(
     Attempt,
@@ -61,19 +60,30 @@ def test_a_damaged_ledger_is_foreign_text(text: str) -> None:
     assert ledger.read(written) == Ledger("r")
 
 
-def test_a_requeue_is_counted_once_however_often_it_is_recorded(job_end: JobEnd, fault: NodeVerdict) -> None:
-    decision = decide(job_end, [fault], 0)
-    once = ledger.record(Ledger("r"), job_end, decision)
-    twice = ledger.record(once, job_end, decision)
-    assert once == twice
+FAILOVER = Attempt(0, "n1", 1.0, 2.0, Domain.HARDWARE, "xid79", ("n1",), counted=True)
+
+
+def test_a_requeue_is_counted_once_however_often_it_is_recorded() -> None:
+    once = ledger.add(Ledger("r"), FAILOVER)
+    assert ledger.add(once, FAILOVER) == once
     assert (once.count, once.excluded) == (1, ("n1",))
 
 
-def test_uncounted_attempts_drop_out_first(job_end: JobEnd, fault: NodeVerdict) -> None:
+def test_a_restart_that_turns_out_to_be_a_failover_is_counted_in_its_place() -> None:
+    unexplained = replace(FAILOVER, counted=False, bad_nodes=(), domain=Domain.UNKNOWN)
+    history = ledger.add(ledger.add(Ledger("r"), unexplained), FAILOVER)
+    assert history == Ledger("r", (FAILOVER,), ("n1",))
+    assert ledger.add(history, unexplained) == history
+
+
+def test_attempts_stand_in_their_order_whenever_they_were_entered() -> None:
+    history = ledger.add(ledger.add(Ledger("r"), replace(FAILOVER, number=1)), FAILOVER)
+    assert [attempt.number for attempt in history.attempts] == [0, 1]
+
+
+def test_uncounted_attempts_drop_out_first() -> None:
     history = Ledger("r")
     for number in range(200):
-        end = replace(job_end, key=JobKey(12, "12", number))
-        verdicts = [replace(fault, attempt=number)] if number < 3 else []
-        history = ledger.record(history, end, decide(end, verdicts, 0))
+        history = ledger.add(history, replace(FAILOVER, number=number, counted=number < 3))
     assert len(history.attempts) == ledger.ATTEMPTS_KEPT
     assert history.count == 3

@@ -195,7 +195,7 @@ class TestContinuation:
     def test_a_restart_from_zero_is_loud_and_does_not_stop_the_training(self, place: Place) -> None:
         write_valid(place.out / "ckpt_20.pth")
         log = self.saving(place, 10, 30)
-        assert "slurm_ft: ALERT restarted_from_zero: training did not go on from step 20" in log
+        assert "slurm_ft: ALERT: restarted_from_zero: training did not go on from step 20" in log
         assert "confirmed" not in log
         assert self.code == 0
         assert (place.record()["went_on"], place.record()["alert"]) == (False, "restarted_from_zero")

@@ -12,7 +12,8 @@ import pytest
 
 from slurm_ft.checkpoints.layouts import BY_NAME
 
-TEMPLATES = sorted((Path(__file__).parents[2] / "sbatch_templates").glob("*.sbatch"))
+ROOT = Path(__file__).parents[2] / "sbatch_templates"
+TEMPLATES = sorted(ROOT.glob("*.sbatch"))
 
 # What the templates start, noting how it was called. `slurm-ft run` becomes its command: so does this.
 FAKE_SLURM_FT = """#!/bin/sh
@@ -234,8 +235,7 @@ class TestLaunchers:
             env = noted_env(tmp_path)
             assert (env["NNODES"], env["NODE_RANK"], env["NPROC_PER_NODE"]) == ("2", "0", "4")
 
-    def test_a_restart_does_not_meet_the_last_attempts_leftovers(self, submit, tmp_path, template):
-        if template.name != "torchrun.sbatch":
-            pytest.skip("only torchrun has a rendezvous id of its own")
+    @pytest.mark.parametrize("template", [ROOT / "torchrun.sbatch"], indirect=True, ids=["torchrun"])
+    def test_a_restart_does_not_meet_the_last_attempts_leftovers(self, submit, tmp_path):
         submit("t.py", SLURM_RESTART_COUNT="2")
         assert "--rdzv-id=123.2" in noted(tmp_path, "task.args")

@@ -18,6 +18,7 @@ import slurm_ft
 from slurm_ft import journal
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
+from slurm_ft.journal_entry import Stage
 from slurm_ft.model import Event, EventKind
 from slurm_ft.node import event_file, single
 from slurm_ft.node.hanging import Place
@@ -107,7 +108,7 @@ def test_a_fault_of_a_running_job_drains_the_node_and_ends_the_job(place: Place,
     assert slurm.node_records["n1"].draining
     assert killed(slurm)
     (entry,) = journal.entries(place.config.state_dir)
-    assert (entry["what"], entry["raw_id"], entry["cause"]) == ("watch", 12, "xid79")
+    assert (entry.stage, entry.key.raw_id, entry.decision and entry.decision.cause) == (Stage.WATCH, 12, "xid79")
 
 
 MEMORY = "0,102,100000002,-;EDAC MC3: 1 UE memory read error on CPU_SrcID#1_MC#1_Chan#2_DIMM#0 (channel:2 slot:0)"
@@ -305,7 +306,7 @@ def test_observe_changes_nothing(place: Place, log: Log, slurm: FakeSlurm) -> No
     watch.take_news()
     watch.look()
     assert slurm.changes == []
-    assert journal.entries(place.config.state_dir)[0]["mode"] == "observe"
+    assert journal.entries(place.config.state_dir)[0].mode == "observe"
 
 
 def test_an_array_task_is_found_by_its_own_id(place: Place, log: Log, slurm: FakeSlurm, job_record: JobRecord) -> None:
