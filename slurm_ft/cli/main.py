@@ -22,6 +22,7 @@ COMMANDS = {
     "run": ("slurm_ft.cli.run", "resume and start a training: the whole of it, once per attempt"),
     "template": ("slurm_ft.cli.template", "list, show or write sbatch scripts for the launchers and frameworks"),
     "advise": ("slurm_ft.cli.advise", "how often to save, from what a save costs and how often nodes fail"),
+    "checkpoints": ("slurm_ft.cli.checkpoints", "list and validate checkpoints; move back what was moved aside"),
     "watch": ("slurm_ft.cli.watch", "watch a node's GPUs, and fail over jobs that hang on a broken one"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "reconcile": ("slurm_ft.cli.reconcile", "finish the failovers whose hooks were killed (root, on the controller)"),

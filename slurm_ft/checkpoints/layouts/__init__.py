@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .accelerate import ACCELERATE
+from .concurrent import CONCURRENT
 from .dcp import DCP
 from .deepspeed import DEEPSPEED
 from .hf import HF
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # `--framework auto` takes the first whose names and content are there: the more particular ones stand first.
 LAYOUTS: tuple[Layout, ...] = (
     HF,
+    CONCURRENT,
     DCP,
     ACCELERATE,
     DEEPSPEED,
