@@ -47,6 +47,7 @@ test-frameworks: ## real trainings in the pinned and in the newest versions of t
 	@tools/frameworks.sh $(FRAMEWORKS)
 	$(FRAMEWORKS)/pins/bin/pytest tests/frameworks
 	$(FRAMEWORKS)/current/bin/pytest tests/frameworks
+	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)

@@ -9,26 +9,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-# Layout -> what a command that takes the layout's arguments looks like.
+# Layout -> what a command that takes the layout's arguments looks like. A transformers Trainer or a loop of one's own runs
+# in a script of the user's, which may know no option at all: those layouts are not here.
+_FACTORY = re.compile(r"(^|/)(llamafactory-cli|lmf)$|llamafactory-cli train")
 PROGRAMS: Mapping[str, re.Pattern[str]] = {
-    "llamafactory": re.compile(r"(^|/)(llamafactory-cli|lmf)$|llamafactory-cli train"),
-    "hf": re.compile(r"(^|/)(llamafactory-cli|lmf)$|llamafactory-cli train"),
+    "llamafactory": _FACTORY,
+    "llamafactory_v1": _FACTORY,
     "verl": re.compile(r"\bverl\.trainer\."),
     "megatron": re.compile(r"(^|[/ ])pretrain_\w+\.py\b"),
+    "mindspeed": re.compile(r"(^|[/ ])p(re|ost)train_\w+\.py\b"),
     "torchtitan": re.compile(r"\btorchtitan\b"),
     "torchtune": re.compile(r"(^|/)tune$"),
+    "nemo": re.compile(r"\bexp_manager\."),
 }
 
 
 def with_resume(command: Sequence[str], arguments: Sequence[str], layout: str, *, named: bool) -> list[str]:
     """The command with the layout's resume `arguments`, which are `--option value`, `--option=value` or `key=value`.
 
-    `named`: the user named the framework. That is enough, unless its programs are the users' own scripts.
+    `named`: the user named the framework. That is enough where its programs are the framework's own.
     """
     words = list(command)
     shown = any(pattern.search(word) for word in words for pattern in _patterns(layout))
     for option, value in _pairs(arguments):
-        if not _set(words, option, value) and (shown or (named and layout in PROGRAMS and layout != "hf")):
+        if not _set(words, option, value) and (shown or (named and layout in PROGRAMS)):
             words += [f"{option}={value}"] if not option.startswith("-") else [option, value] if value else [option]
     return words
 

@@ -24,14 +24,14 @@ TITAN = ("--checkpoint.load_step", "20")
         (
             ["llamafactory-cli", "train", "c.yaml"],
             FACTORY,
-            "hf",
+            "llamafactory",
             False,
             ["llamafactory-cli", "train", "c.yaml", *FACTORY],
         ),
         (
             ["lmf", "train", "c.yaml", "resume_from_checkpoint=null"],
             FACTORY,
-            "hf",
+            "llamafactory",
             False,
             ["lmf", "train", "c.yaml", *FACTORY],
         ),
