@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-# Layout -> what a command that takes the layout's arguments looks like. A transformers Trainer or a loop of one's own runs
-# in a script of the user's, which may know no option at all: those layouts are not here.
+# Layout -> what a command that takes the layout's arguments looks like. A transformers Trainer or a loop of one's own
+# runs in a script of the user's, which may know no option at all: those layouts are not here.
 _FACTORY = re.compile(r"(^|/)(llamafactory-cli|lmf)$|llamafactory-cli train")
 PROGRAMS: Mapping[str, re.Pattern[str]] = {
     "llamafactory": _FACTORY,
