@@ -43,7 +43,7 @@ test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
 
 FRAMEWORKS ?= /var/tmp/slurm_ft-frameworks
-test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in $(FRAMEWORKS))
+test-frameworks: setup ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in $(FRAMEWORKS))
 	@tools/frameworks.sh $(FRAMEWORKS)
 	$(FRAMEWORKS)/pins/bin/pytest tests/frameworks
 	$(FRAMEWORKS)/current/bin/pytest tests/frameworks
