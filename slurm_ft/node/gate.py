@@ -34,10 +34,10 @@ FAILED = ExitStatus(1, 0)  # the question is what these faults would do to a job
 
 def run(environ: Mapping[str, str], config: Config) -> int:
     """REFUSED when the job must not start here, else 0. Raises SlurmFtError; the caller fails open."""
+    key, node = environment.job_key(environ), environment.node_name(environ)
     if config.prolog_gate is Gate.OFF:
         return 0
-    log, node = open_log(config, NAME), environment.node_name(environ)
-    key = environment.job_key(environ)
+    log = open_log(config, NAME)
     verdict = judge(environ, config, node)
     if verdict.node_action is not NodeAction.DRAIN:
         return 0
