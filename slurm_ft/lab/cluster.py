@@ -32,6 +32,7 @@ DAEMON_TIMEOUT_S = 30.0
 CANCEL_TIMEOUT_S = 3.0  # a job that ignores SIGTERM or a hook that hangs is not worth more
 TAIL_LINES = 15
 BACKUP = "slurmctld_backup"
+MOUNTS = Path("/proc/self/mountinfo")
 NOT_STARTED = Layout(base=Path("/nonexistent"), lab_id="", hostname="", ctld_port=0, node_ports=())
 
 # How Slurm's programs say that somebody else has their port.
@@ -139,7 +140,10 @@ class Lab(LabClient):
         setup = f"hostname {BACKUP_HOST} && mount --bind {run}/slurmctld_backup {run}/slurmctld"
         setup += f' && mount --bind {hosts} /etc/hosts && exec "$@"'
         slurmctld = [str(self.slurm.slurmctld), "-D", "-s", "-f", str(self.slurm_conf)]
-        self._start_daemon(BACKUP, ["/usr/bin/unshare", "--uts", "--mount", "/bin/sh", "-c", setup, "sh", *slurmctld])
+        # In a chroot the root is no mount, and unshare could not make it private: who made the chroot has done so.
+        own = "private" if any(line.split()[4] == "/" for line in MOUNTS.read_text().splitlines()) else "unchanged"
+        namespaces = ["/usr/bin/unshare", "--uts", "--mount", "--propagation", own]
+        self._start_daemon(BACKUP, [*namespaces, "/bin/sh", "-c", setup, "sh", *slurmctld])
         self._await(lambda: "backup) at backup is UP" in self._ping(), "the backup controller to answer")
 
     def kill_controller(self) -> None:
