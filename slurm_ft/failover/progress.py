@@ -35,6 +35,7 @@ class Step(Enum):
     """What is to be done next about a decision."""
 
     REQUEUE = "requeue"
+    NOTE = "note that it was requeued"
     RECORD = "exclude and record"
     COUNT = "count"  # the job runs again: Slurm takes no exclusion now
     CANCEL = "cancel"
@@ -91,7 +92,11 @@ class Progress:
         """Whether the failover took place, with the job at this restart count."""
         if self.decided.mode != Mode.ACT.value or self.action not in COUNTED_ACTIONS:
             return False
-        return self.has(*DONE) or (not self.has(Stage.CLOSED) and restarts > self.key.attempt)
+        return (
+            self.action is Action.RECORD
+            or self.has(*DONE)
+            or (not self.has(Stage.CLOSED) and restarts > self.key.attempt)
+        )
 
 
 def decisions(entries: Iterable[Entry]) -> list[Progress]:
@@ -178,6 +183,8 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
 
 
 def _requeued(progress: Progress, job: JobRecord, now: float, reuse_delay: float) -> Next:
+    if progress.action is Action.REQUEUE and not progress.has(Stage.REQUEUED):
+        return Next(Step.NOTE, "found requeued: by a hook that was killed, or by somebody else")
     if job.state in FINAL:
         return Next(Step.CLOSE, f"the job is {job.state} by now")
     if job.state == "COMPLETING" and job.ended is not None:  # Slurm takes no update, and may yet take none any more
