@@ -171,6 +171,33 @@ def test_a_restart_of_slurmctld_under_its_hooks_loses_and_doubles_nothing(lab: L
     assert {step: what for step, what in wrong.items() if what} == {}
 
 
+CATCHES_TERM = """#!/bin/bash
+trap 'exit 3' TERM
+echo "0 $SLURMD_NODENAME" >> started.$SLURM_JOB_ID
+for _ in $(seq 600); do sleep 0.1; done
+"""
+
+
+def test_a_cancelled_job_is_not_revived_by_the_hook_that_a_restart_of_slurmctld_starts_again(tmp_path: Path) -> None:
+    slow = tmp_path / "epilog"
+    slow.write_text(f"#!/bin/sh\nsleep 4\nexec {REPOSITORY}/epilog/node_epilog\n")
+    slow.chmod(0o755)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    with Lab(LabSpec(hooks={"epilog": slow})) as lab:
+        job = lab.sbatch(CATCHES_TERM, *OPTED_IN)
+        node = running(lab, job, 0)
+        lab.inject_xid(node, 0, 79, FELL_OFF)
+        lab.run("scancel", str(job))
+        lab.wait_job(job, "COMPLETING")
+        lab.stop_controller()
+        lab.start_controller()
+        lab.wait_node(node, "drained", "draining")
+        assert lab.wait_job(job, "CANCELLED", "PENDING", "RUNNING")["state"] == "CANCELLED"
+        reconcile(lab)
+        assert (lab.job(job)["state"], lab.job(job)["restarts"]) == ("CANCELLED", "0")
+
+
 def test_two_hooks_for_one_job_at_once_fail_it_over_once(tmp_path: Path) -> None:
     script = tmp_path / "twice"
     hook = REPOSITORY / "epilog" / "slurmctld_epilog"

@@ -57,7 +57,7 @@ class FakeCluster(FakeSlurm):
 
     def start(self, name: str) -> None:
         self._taken = name
-        self.set_job(ADDRESS, state="RUNNING", nodes=name, started=self.now, reason="")
+        self.set_job(ADDRESS, state="RUNNING", nodes=name, started=self.now, reason="", exit_code=0, exit_signal=0)
 
     def end(self, code: int, signal: int = 0, *, reason: str = "NonZeroExitCode", ends_as: str = "FAILED") -> None:
         """The batch script ends by itself, or Slurm ends it for good."""

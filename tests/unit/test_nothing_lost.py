@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import a_job
-from fake_cluster import ADDRESS, FakeCluster
+from fake_cluster import ADDRESS, BEGIN_TIME, FakeCluster
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -27,7 +27,7 @@ from slurm_ft.config import Config, Mode, OptIn
 from slurm_ft.controller import carry_out, epilog, prolog, reconcile
 from slurm_ft.controller import site as site_module
 from slurm_ft.controller.site import Site
-from slurm_ft.failover import ledger, progress
+from slurm_ft.failover import progress
 from slurm_ft.log import open_log
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.cli import CommandLine
@@ -35,6 +35,7 @@ from slurm_ft.slurm.cli import CommandLine
 LIMIT = 3
 NODES = 12
 T0 = 1_700_000_000.0
+MOST_LATE = 3  # times 121 s: within the ten minutes in which an end that no hook saw is still judged
 WITHOUT_A_WORD = 3  # points before the hook's first entry in the journal
 
 kills = st.none() | st.integers(0, 40)
@@ -52,6 +53,7 @@ class NothingLost(RuleBasedStateMachine):
         self.killer = Killer()
         self.failures: dict[int, str] = {}  # attempt -> node
         self.requeued: list[int] = []  # attempts that we requeued
+        self.late = 0  # how often in a row
         self.detached: list[Callable[[], None]] = []
         self.config = Config(
             mode=Mode.ACT,
@@ -163,8 +165,7 @@ class NothingLost(RuleBasedStateMachine):
         """It starts EpilogSlurmctld of a COMPLETING job again."""
         self._tick()
         job = self.cluster.record
-        failed = job.ended is not None and self.cluster.ends_as[ADDRESS] == "FAILED"
-        self._epilog(kill, f"{job.exit_code}:{job.exit_signal}" if failed else "0:15")
+        self._epilog(kill, "0:0" if job.ended is None else f"{job.exit_code}:{job.exit_signal}")
 
     @precondition(lambda self: self.cluster.record.state == "COMPLETING")
     @rule(kill=kills)
@@ -174,6 +175,15 @@ class NothingLost(RuleBasedStateMachine):
         self._run_detached(kill)
 
     # People.
+
+    @precondition(lambda self: self._runs)
+    @rule()
+    def the_user_cancels_on_bad_hardware(self) -> None:
+        """EpilogSlurmctld is told 0:0 and ends in the shell; one that slurmctld starts again is told more."""
+        self._tick()
+        self.cluster.cancel(ADDRESS)
+        self.cluster.set_job(ADDRESS, exit_code=3)
+        self.cluster.blame()
 
     @rule(text=comments)
     def the_user_edits_the_comment(self, text: str) -> None:
@@ -186,6 +196,13 @@ class NothingLost(RuleBasedStateMachine):
         if not set(self.failures) <= {entry.key.attempt for entry in journal.entries(self.directory)}:
             self.settle()
         self.cluster.cancel(ADDRESS)
+
+    @rule()
+    def another_tool_erases_the_ledger(self) -> None:
+        """The journal knows it still. What is not in the journal yet would be lost, as with any log."""
+        self.settle()
+        if not self.cluster.finished:
+            self.cluster.set_job(ADDRESS, admin_comment="")
 
     @rule(held=st.booleans())
     def an_admin_holds_or_releases(self, held: bool) -> None:
@@ -210,6 +227,12 @@ class NothingLost(RuleBasedStateMachine):
         self._tick()
         self._reconcile(kill)
 
+    @precondition(lambda self: self.late < MOST_LATE)
+    @rule()
+    def the_timer_is_late(self) -> None:
+        self.late += 1
+        self.cluster.pass_time(BEGIN_TIME)
+
     @rule(minutes=st.integers(1, 3))
     def the_timer_runs(self, minutes: int) -> None:
         for _ in range(minutes):
@@ -227,18 +250,17 @@ class NothingLost(RuleBasedStateMachine):
         self._check()
 
     def _check(self) -> None:
-        job, history = self.cluster.record, ledger.read(self.cluster.record.admin_comment)
+        job = self.cluster.record
         for attempt in self.failures:
             assert job.restarts > attempt, f"attempt {attempt} failed by hardware and was never requeued"
         if self.cluster.finished:
             return
-        bad = set(self.failures.values())
-        excluded = nodelist.expand(self.cluster.excluded.get(ADDRESS, ""))
+        entries = journal.entries(self.directory)
+        known = progress.history(job, entries, progress.run_id(job, entries))
+        bad, excluded = set(self.failures.values()), set(nodelist.expand(self.cluster.excluded.get(ADDRESS, "")))
         if job.state == "RUNNING":  # then Slurm takes none
-            excluded = history.excluded if history else ()
-        assert bad <= set(excluded), f"an exclusion is lost: {bad} are not all in {excluded}"
-        run = history.run_id if history else ""
-        known = progress.history(job, journal.entries(self.directory), run)
+            excluded |= set(known.excluded)
+        assert bad <= excluded, f"an exclusion is lost: {bad} are not all in {excluded}"
         assert progress.spent(job, known) == len(self.failures)
 
     # How it is done.
@@ -279,6 +301,7 @@ class NothingLost(RuleBasedStateMachine):
     def _reconcile(self, kill: int | None) -> None:
         site = Site(self.config, CommandLine.of(self.config), open_log(self.config, "reconcile"), "")
         self._die(lambda: reconcile.reconcile_all(site), kill)
+        self.late = 0 if kill is None else self.late
 
     def _die(self, work: Callable[[], Any], kill: int | None) -> None:
         self.killer.points_left = kill
