@@ -16,7 +16,7 @@ from slurm_ft.controller.judge import judge, note_end, tidy_nodes
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, claim, ledger, node_record, progress
-from slurm_ft.failover.progress import FAILED, FINAL, Progress
+from slurm_ft.failover.progress import FAILED, FINAL, PENDING, Progress
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Attempt, Domain, JobKey, Ledger
 from slurm_ft.slurm import environment, nodelist
@@ -194,6 +194,8 @@ def _enter_restart(site: Site, job: JobRecord) -> list[str]:
     restart = Attempt(now_known.restarts - 1, "", None, site.now(), Domain.UNKNOWN, UNANNOUNCED, (), counted=False)
     entered: Ledger = ledger.add(history, restart)
     actions.count(site.slurm, now_known, entered, claim.limit(now_known.comment, site.config))
+    if entered.excluded and now_known.state in PENDING:  # cancelled before it was recorded, and requeued by an admin
+        actions.exclude(site.slurm, now_known, entered)
     return [f"job {job.address}: its restart {now_known.restarts} is in the ledger now"]
 
 

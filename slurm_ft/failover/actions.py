@@ -109,6 +109,12 @@ def record(slurm: Slurm, job: JobRecord, decision: Decision, history: Ledger) ->
     return COMMENT_FULL if comment is None else ""
 
 
+def exclude(slurm: Slurm, job: JobRecord, history: Ledger) -> None:
+    """Add the exclusions of `history` to those of a pending job. Raises SlurmFtError."""
+    for part in components(slurm, job):
+        _write(slurm, part.address, JobUpdate(excluded_nodes=_excluded(slurm, part, history)))
+
+
 def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:
     return nodelist.merge(slurm.excluded_nodes(job.address), ",".join(history.excluded)) or None
 

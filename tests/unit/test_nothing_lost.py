@@ -53,6 +53,7 @@ class NothingLost(RuleBasedStateMachine):
         self.killer = Killer()
         self.failures: dict[int, str] = {}  # attempt -> node
         self.requeued: list[int] = []  # attempts that we requeued
+        self.cancelled_on: int | None = None  # the attempt
         self.late = 0  # how often in a row
         self.detached: list[Callable[[], None]] = []
         self.config = Config(
@@ -181,6 +182,7 @@ class NothingLost(RuleBasedStateMachine):
     def the_user_cancels_on_bad_hardware(self) -> None:
         """EpilogSlurmctld is told 0:0 and ends in the shell; one that slurmctld starts again is told more."""
         self._tick()
+        self.cancelled_on = self.cluster.record.restarts
         self.cluster.cancel(ADDRESS)
         self.cluster.set_job(ADDRESS, exit_code=3)
         self.cluster.blame()
@@ -212,8 +214,11 @@ class NothingLost(RuleBasedStateMachine):
     @rule()
     def an_admin_requeues_what_has_ended(self) -> None:
         self.settle()
-        if self.cluster.finished:  # reconcile may have requeued it just now
-            self.cluster.requeue(ADDRESS)
+        if not self.cluster.finished:  # reconcile has requeued it just now
+            return
+        if self.cancelled_on == self.cluster.record.restarts and not self._written_down():
+            self._fails_by_hardware()  # as if it had been requeued while it ran: the node's verdict is all there is
+        self.cluster.requeue(ADDRESS)
 
     @rule()
     def an_admin_repairs_all_nodes(self) -> None:
@@ -273,6 +278,12 @@ class NothingLost(RuleBasedStateMachine):
     def _fails_by_hardware(self) -> None:
         if len(self.failures) < LIMIT:
             self.failures[self.cluster.record.restarts] = self.cluster.taken
+
+    def _written_down(self) -> bool:
+        """Whether a hook has put the end of the latest attempt into the journal, or the node was repaired since."""
+        restarts = self.cluster.record.restarts
+        seen = any(entry.key.attempt == restarts for entry in journal.entries(self.directory))
+        return seen or not self.cluster.node_records[self.cluster.taken].draining
 
     def _tick(self) -> None:
         self.cluster.pass_time(1)
