@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import NoValidCheckpointError
@@ -23,6 +22,7 @@ from .verdict_cache import VerdictCache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from .candidate import Candidate
     from .layout import Layout
@@ -33,6 +33,9 @@ READ_WHOLE_BYTES = 2 << 30
 
 # A candidate that changed so few seconds ago may still be growing on a slow network file system: it is waited for once.
 FRESH_SECONDS = 60.0
+
+
+REFUSED = Judgement(Finding(Verdict.INCONSISTENT, "refused by another rank"), Level.QUICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Policy:
     settle_seconds: float = 5.0  # how long to wait once for a candidate that was just written
     world_size: int | None = None  # of the job, if it is known
     at_most_step: int | None = None
+    exclude: frozenset[Path] = frozenset()  # candidates that somebody else refused, such as another rank
     cache: bool = True
     pauses: Sequence[float] = RETRY_PAUSES
     progress: Progress = field(default_factory=Silent)
@@ -84,7 +88,8 @@ def choose(output_dir: Path, framework: str = AUTO, policy: Policy | None = None
     judged = _Judged(policy, VerdictCache(found.directory) if policy.cache else None)
     weights: Search | None = None
     for place, candidate in enumerate(entries):
-        judgement = judged.judge(candidate, [*entries[place + 1 :], *reversed(entries[:place])])
+        siblings = [*entries[place + 1 :], *reversed(entries[:place])]
+        judgement = REFUSED if candidate.path in policy.exclude else judged.judge(candidate, siblings)
         if _acceptable(judgement.finding, policy):
             return _found(search, candidate, judgement)
         if judgement.finding.verdict is Verdict.WEIGHTS_ONLY and found.layout.weights_suffice and weights is None:

@@ -50,6 +50,19 @@ def find_candidates(output_dir: Path, framework: str = AUTO) -> Candidates:
     return _detect(directory, exists=exists)
 
 
+def find_one(path: Path, framework: str = AUTO) -> Candidate | None:
+    """Return the candidate that the path itself is; None if it is none, such as an output directory."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100
+    for layout in LAYOUTS if framework == AUTO else (BY_NAME[framework],):
+        match = layout.entry.fullmatch(path.name)
+        files = _listed(path) if match else None
+        if match and files and layout.recognises(files) and layout.is_file in (None, files.is_file):
+            number = match.groupdict().get("step")
+            step = int(number) if number else _step_inside(layout, path) or 0
+            return Candidate(step, path, layout, path.parent)
+    return None
+
+
 def _detect(directory: Path, *, exists: bool) -> Candidates:
     """Names first, then content: `checkpoint-5` alone does not tell whose it is."""
     named = Candidates(directory, exists, LAYOUTS[-1], ())

@@ -14,7 +14,7 @@ from .files import Files, check_link, list_files
 from .finding import VALID, Finding, Level, combine, corrupt, incomplete, inconsistent, note
 from .progress import Silent
 from .states import states_of
-from .structure import check_structure
+from .structure import check_structure, count_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def _judge_files(
         level, deeper = _read(files, content, request)
         findings.extend(deeper)
     states = states_of(files, layout) if request.level > Level.QUICK else {}
-    return Judgement(_sum_up(files, findings), level, files, world_size, states)
+    return Judgement(_sum_up(files, findings), level, files, world_size or count_ranks(files, layout), states)
 
 
 def _own_rules(candidate: Candidate, files: Files, request: Request, world_size: int | None) -> Iterator[Finding]:

@@ -99,6 +99,12 @@ def _short(part: Part, reason: str) -> Finding:
     return Finding(Verdict.DEGRADED, reason) if part.need is Need.OPTIONAL else incomplete(reason)
 
 
+def count_ranks(files: Files, layout: Layout) -> int | None:
+    """Return how many ranks left files with their number; None where no part has one."""
+    found = [ranks_of(files, part) for part in layout.parts if part.ranks is not None]
+    return max((max(told, len(ranks)) for ranks, told in found), default=0) or None
+
+
 def ranks_of(files: Files, part: Part) -> tuple[set[int], int]:
     """Return the ranks whose files are there, and the world size that the names tell (0: they do not)."""
     matches = _matches(files, part)

@@ -19,6 +19,7 @@ COMMANDS = {
     "status": ("slurm_ft.cli.status", "show jobs as squeue does, with their failovers and causes"),
     "explain": ("slurm_ft.cli.explain", "say what was seen, decided and done about each attempt of a job"),
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
+    "checkpoints": ("slurm_ft.cli.checkpoints", "list and validate checkpoints; move back what was moved aside"),
     "watch": ("slurm_ft.cli.watch", "watch a node's GPUs, and fail over jobs that hang on a broken one"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "reconcile": ("slurm_ft.cli.reconcile", "finish the failovers whose hooks were killed (root, on the controller)"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..finding import Finding, Level, incomplete
 from ..formats.deepspeed_tag import read_world
 from ..layout import Layout, Need, OwnLatest, Part, ResumeBy, ResumePoint, State
+from ..manifest import COMMITTED
 from ..model_config import check_config
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..files import Files
 
 TRAINER_STATE = "trainer_state.json"
+CONCURRENT = "concurrent_checkpoint"  # where the engine saves, below the output directory
 DEEPSPEED_TAG = re.compile(r"(?P<tag>global_step\d+)/.*_states\.pt")
 MODEL = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -53,7 +55,12 @@ def _tag(files: Files) -> str | None:
 
 
 def check(files: Files, level: Level) -> Iterator[Finding]:
-    """DeepSpeed's `latest` has to name a tag that is there; an adapter needs its configuration."""
+    """DeepSpeed's `latest` has to name a tag that is there; an adapter needs its configuration.
+
+    The concurrent engine's directory holds nothing whole without its marker.
+    """
+    if files.path.parent.name == CONCURRENT and not files.has(COMMITTED):
+        yield incomplete(f"not committed: {COMMITTED} is missing")
     if _tag(files):
         latest = files.read_text("latest")
         if not latest or not files.has(f"{latest}/*"):
@@ -84,7 +91,7 @@ HF = Layout(
     name="hf",
     title="transformers Trainer",
     entry=re.compile(r"checkpoint-(?P<step>[0-9]+)"),
-    places=(".", "concurrent_checkpoint"),
+    places=(".", CONCURRENT),
     parts=(
         Part(state=State.MODEL, files=MODEL),
         Part(state=State.OPTIMIZER, files=OPTIMIZER),
