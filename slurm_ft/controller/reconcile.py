@@ -24,6 +24,7 @@ from slurm_ft.slurm.protocol import JobRecord
 
 UNANNOUNCED = "requeued_elsewhere"
 SETTLE = 10.0  # seconds; what was touched since then is in the hands of a hook
+FRESH = 900.0  # seconds; what is older is left to `slurm-ft reconcile`, since a hook must not read the whole journal
 MOST_OTHERS = 8  # other jobs that a hook looks after before it returns
 UNSEEN = 600.0  # seconds after its end in which a failed job that no hook has seen is still judged
 
@@ -47,7 +48,7 @@ def finish_others(site: Site, own: int) -> None:
     """What is open of other jobs than `own`. Raises SlurmFtError."""
     if not site.acting:
         return
-    known = site.entries()
+    known = site.recent(FRESH)
     busy = {entry.key.raw_id for entry in known if site.now() - entry.at < SETTLE} | {own}
     running = {one.key.raw_id for one in progress.decisions(known) if one.has(Stage.COUNTED)}
     left = [key for key in _open(known) if key.raw_id not in busy | running]

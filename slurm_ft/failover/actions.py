@@ -14,8 +14,8 @@ from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
 COMMENT_FULL = "the job's Comment has no room for the tag: the count stands in AdminComment alone"
-# Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
 LAUNCH_HOLD = "launch failed requeued held"  # Slurm's reason after a failed Prolog, unless nohold_on_prolog_fail is set
+# Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
 NOT_NOW = "Job update not available right now"
 
 

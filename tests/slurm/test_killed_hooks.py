@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import time
 from contextlib import suppress
@@ -12,9 +13,11 @@ import killing
 import pytest
 from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, entries, lose_gpu, make_healthy, running, settings, submit
 
-from slurm_ft.failover import comment_tag, ledger
+from slurm_ft.errors import SlurmCommandError
+from slurm_ft.failover import claim, comment_tag, ledger
 from slurm_ft.journal_entry import Stage
 from slurm_ft.lab import Lab, LabSpec
+from slurm_ft.slurm import nodelist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,6 +249,45 @@ def _check_failover_without_a_journal(state_dir: Path) -> None:
         assert "ALERT: the journal in" in lab.log_of("slurm_ft")
         end(lab, job, 1, 0)
         assert lab.wait_job(job, *ENDED)["state"] == "COMPLETED"
+
+
+SEED = 20261129
+
+
+def test_in_random_order_no_exclusion_is_lost_and_there_is_no_fourth_requeue(lab: Lab, plans: Path) -> None:
+    """A short version of tests/unit/test_nothing_lost.py: several jobs at once, each with faults, node failures,
+    preemptions, edits of its comment and killed hooks in an order of its own."""
+    chance = random.Random(SEED)
+    jobs = [submit(lab, *OPTED_IN) for _ in range(4)]
+    bad: dict[int, list[str]] = {job: [] for job in jobs}
+    for restart in range(4):
+        for job in jobs:
+            node = running(lab, job, restart)
+            what = chance.choice(["fault", "fault", "node", "preempted"]) if restart < 3 else "fault"
+            step = chance.choice(STEPS[2:])  # from the first entry in the journal on
+            (plans / str(job)).write_text(f"kill {step}" if chance.random() < 0.6 else "")
+            if chance.random() < 0.5:
+                lab.run("scontrol", "update", f"JobId={job}", f"Comment=mine [slurm_ft n=0/3] {{}} {restart}")
+            if what == "fault":
+                lose_gpu(lab, job, restart)
+            elif what == "node":
+                lab.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power")
+            else:
+                lab.run("scontrol", "requeue", str(job))
+            if what != "preempted" and len(bad[job]) < 3:
+                bad[job].append(node)
+        for job in jobs:
+            lab.wait_for(lambda job=job: lab.job(job)["state"] != "COMPLETING", 60, f"COMPLETING of {job}")  # type: ignore[misc]
+            (plans / str(job)).unlink(missing_ok=True)
+        reconcile(lab)
+        for job in jobs:  # Slurm's own wait of two minutes, for those that nobody had to release
+            with suppress(SlurmCommandError):
+                lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    for job in jobs:
+        seen = lab.wait_job(job, "RUNNING", *ENDED)
+        assert claim.spent(seen["comment"], seen["admin_comment"]) == len(bad[job]), (SEED, job)
+        assert set(bad[job]) <= set(nodelist.expand(seen["exc_nodes"])), (SEED, job)
+        assert len(entries(lab, job, Stage.REQUEUED)) <= 3
 
 
 def test_a_healthy_attempt_is_never_touched(lab: Lab) -> None:

@@ -330,4 +330,5 @@ def _after_a_word(kill: int | None) -> int | None:
 
 
 TestNothingLost = NothingLost.TestCase
-TestNothingLost.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+# The same sequences each time, for a few seconds. Without `derandomize` and with more of them it goes on looking.
+TestNothingLost.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)
