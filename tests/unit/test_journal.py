@@ -114,7 +114,8 @@ def test_entries_of_one_job_are_not_those_of_another_that_begins_alike(tmp_path:
 def test_what_is_recent_and_what_is_of_one_job_is_found_among_the_rest(
     written: list[tuple[int, bool]], since: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)  # a few milliseconds each
         directory = Path(name)
         for number, (raw_id, torn) in enumerate(written):
             journal.append(directory, replace(entry(raw_id), at=float(number)), rotate_at=700)
