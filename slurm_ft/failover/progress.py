@@ -177,10 +177,9 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
     """A requeue would revive a job that was cancelled or came to its time limit, and kill a running attempt."""
     if progress.action is not Action.REQUEUE:
         return Next(Step.CLOSE, f"its restart count is {job.restarts} again")
-    if job.state == "COMPLETING" and job.reason in NO_FAILURE:
-        return Next(Step.WAIT, "cancelled, as it seems: a failed job has a reason")
     if job.state == "COMPLETING":
-        return Next(Step.REQUEUE)
+        cancelled = job.reason in NO_FAILURE
+        return Next(Step.WAIT, "cancelled, as it seems: no reason") if cancelled else Next(Step.REQUEUE)
     if job.state == "RUNNING":
         # A backup controller took over from a saved state that is older than the end, which it will notice by itself.
         return Next(Step.WAIT, "its controller has lost the end of the attempt")
