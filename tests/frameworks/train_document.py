@@ -6,6 +6,7 @@
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 from datasets import load_dataset
@@ -15,6 +16,7 @@ from transformers import (
     AutoTokenizer,
     DataCollatorForLanguageModeling,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
 )
 
@@ -28,6 +30,11 @@ def parse_args():
         help="local rank passed from distributed launcher (Deepspeed, torchrun, etc.)",
     )
     return parser.parse_args()
+
+
+class SlowSteps(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        time.sleep(float(os.environ["SLOW_STEPS"]))
 
 
 if __name__ == "__main__":
@@ -100,6 +107,9 @@ if __name__ == "__main__":
         "pin_host_cache": True,
         "trainer": trainer,
     }
+
+    if "SLOW_STEPS" in os.environ:  # seconds: for tests that interrupt it
+        trainer.add_callback(SlowSteps())
 
     ckpt_engine = DecoratedCheckpointing(runtime_config=config, rank=args.local_rank)
 
