@@ -145,8 +145,8 @@ def get_last_checkpoint_preprocess(
     """
     ranks = ranks or discover()
     answer = resume.choose_together(Path(output_dir), step, ranks)
-    for sentence in answer.rejected if ranks.rank == 0 else ():
-        log.warning("[Concurrent Checkpoint] passed over %s", sentence)
+    for sentence in answer.warnings if ranks.rank == 0 else ():
+        log.warning("[Concurrent Checkpoint] %s", sentence)
     if not answer.path:
         if ranks.rank == 0:
             log.error("[Concurrent Checkpoint] No Checkpoint found with step: %d", step)
