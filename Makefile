@@ -43,10 +43,10 @@ test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
 
 FRAMEWORKS ?= /var/tmp/slurm_ft-frameworks
-test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in $(FRAMEWORKS))
+test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS)
-	$(FRAMEWORKS)/pins/bin/pytest tests/frameworks
-	$(FRAMEWORKS)/current/bin/pytest tests/frameworks
+	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks $(ONLY)
+	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks $(ONLY)
 
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)

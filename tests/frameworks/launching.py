@@ -10,14 +10,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 HERE = Path(__file__).parent
 VENDOR = HERE.parent.parent / "slurm_ft" / "vendor"
 BIN = Path(sys.executable).parent
 
 LAUNCH_SECONDS = 240  # a guard against a hang; a launch takes about 15 s
+
+
+def with_core(names: Iterable[str], *core: str) -> list[object]:
+    """Return the names as parameters; CI runs those of `core` in both sets of versions."""
+    return [pytest.param(name, marks=[pytest.mark.core] if name in core else []) for name in names]
 
 
 def free_port() -> int:

@@ -45,7 +45,7 @@ LAUNCHERS: dict[str, Callable[[], Sequence[str]]] = {
 }
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", launching.with_core(LAUNCHERS, "torchrun"))
 def test_a_killed_training_resumes(launcher: str, tiny: Path, tmp_path: Path) -> None:
     output_dir = tmp_path / "results"
     settings = script_environment(tiny, output_dir)

@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 
+import torch
 from datasets import load_dataset
 from datastates.llm import DecoratedCheckpointing
 from transformers import (
@@ -84,6 +85,7 @@ if __name__ == "__main__":
         bf16="BF16" in os.environ,  # Enable BF16 mixed precision (use fp16 if unsupported)
         deepspeed=os.environ.get("DS_CONFIG"),  # Path to DeepSpeed config file
         report_to="none",
+        use_cpu=not torch.cuda.is_available(),
     )
 
     model = AutoModelForCausalLM.from_pretrained(
