@@ -96,7 +96,8 @@ def train(run: dict, local_rank: int) -> dict:
     if "hook" in run:
         from datastates.llm import DecoratedCheckpointing
 
-        engine = DecoratedCheckpointing(runtime_config={**run["hook"], "trainer": trainer}, rank=local_rank)
+        for _ in range(run.get("hooks", 1)):  # a notebook's cell may run twice
+            engine = DecoratedCheckpointing(runtime_config={**run["hook"], "trainer": trainer}, rank=local_rank)
     visits: list[int] = []
     trainer.add_callback(Visits(visits))
     for _ in range(run.get("twins", 0)):  # of one class: each save appends to their state

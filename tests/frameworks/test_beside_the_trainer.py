@@ -32,7 +32,7 @@ def reports(directory: Path) -> dict[str, dict]:
     newest = f"{directory}/per_epoch/concurrent_checkpoint/checkpoint-14"
     runs = [
         {"name": "best_stock", "output_dir": "best_stock", "arguments": BEST, "twins": 2},
-        {"name": "best", "output_dir": "best", "arguments": BEST, "twins": 2, "hook": HOOK},
+        {"name": "best", "output_dir": "best", "arguments": BEST, "twins": 2, "hook": HOOK, "hooks": 2},
         {"name": "epoch_stock", "output_dir": "epoch_stock", "arguments": PER_EPOCH},
         {"name": "epoch_saving", "output_dir": "per_epoch", "arguments": PER_EPOCH, "hook": HOOK},
         {"name": "epoch_resumed", "output_dir": "per_epoch", "arguments": PER_EPOCH, "hook": HOOK, **from_ten},
