@@ -59,9 +59,9 @@ def files_of(checkpoint):
     return sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name not in unimportant)
 
 
-@pytest.mark.parametrize("name", SPECIMENS)
-def test_the_newest_is_found_by_itself_and_is_whole(name):
-    search = choose(FROZEN / name / "output", "auto", DEEP)
+@every()
+def test_the_newest_is_found_by_itself_and_is_whole(output):
+    name, search = output.parent.name, choose(output, "auto", DEEP)
     assert search.layout.name == provenance(name)["framework"]
     assert search.point is not None, search.rejected
     assert search.point.finding.verdict is Verdict.VALID, search.point.finding
