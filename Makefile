@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-matrix bench bench-ettr bench-checkpoint soak fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix bench bench-ettr bench-checkpoint soak fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -48,6 +48,10 @@ test-frameworks: ## real trainings in the pinned and in the newest versions of t
 	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks $(ONLY)
 	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks $(ONLY)
 
+test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in $(FRAMEWORKS))
+	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
+	SLURM_FT_FRAMEWORKS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)
 
@@ -65,8 +69,11 @@ bench-checkpoint: setup ## what a checkpoint costs the training, against torch.s
 	$(BIN)/python bench/checkpoint.py --layers 24
 	$(BIN)/python bench/checkpoint.py --layers 96 --steps 4
 
-soak: setup ## 200 kills at random moments instead of a handful (half an hour)
+soak: setup ## 200 kills at random moments instead of a handful, ZeRO-2 saved late 50 times over (an hour)
 	SLURM_FT_KILLS=200 $(BIN)/pytest tests/checkpointing/test_own_loop.py -k killed --timeout 3600
+	@tools/frameworks.sh $(FRAMEWORKS)
+	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks/soak_zero2.py
+	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks/soak_zero2.py
 
 fmt: setup
 	$(BIN)/ruff check --fix .
