@@ -43,10 +43,11 @@ test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
 
 FRAMEWORKS ?= /var/tmp/slurm_ft-frameworks
-test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in $(FRAMEWORKS))
+test-frameworks: setup ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in $(FRAMEWORKS))
 	@tools/frameworks.sh $(FRAMEWORKS)
 	$(FRAMEWORKS)/pins/bin/pytest tests/frameworks
 	$(FRAMEWORKS)/current/bin/pytest tests/frameworks
+	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in $(FRAMEWORKS))
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan

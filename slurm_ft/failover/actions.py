@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.failover import comment_tag, hanging, ledger, node_record
+from slurm_ft.failover import comment_tag, hanging, ledger, node_record, resume_tag
 from slurm_ft.failover.comment_tag import Tag
+from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.components import components
@@ -152,6 +153,21 @@ def end_hanging(slurm: Slurm, key: JobKey) -> str:
         return "not ended: it has ended by itself"
     slurm.kill_batch_script(key.address)
     return "killed its batch script"
+
+
+def note_resume(slurm: Slurm, address: str, mark: ResumeMark) -> bool:
+    """Note in the job's Comment from which step this attempt resumes; the job's own user does it. Whether it was noted.
+
+    It is not when the job is in another attempt by now, or when its Comment is too full. Raises SlurmCommandError.
+    """
+    job = slurm.job(address)
+    if job is None or job.state != "RUNNING" or job.restarts != mark.attempt:
+        return False
+    comment = resume_tag.write(job.comment, mark)
+    if comment is None or comment == job.comment:
+        return comment is not None
+    slurm.update_job(job.address, JobUpdate(comment=comment))
+    return True
 
 
 def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:

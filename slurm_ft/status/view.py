@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config
-from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record
+from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record, resume_tag
 from slurm_ft.model import IMAGE_PULL, Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.fields import reason_name
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
@@ -48,6 +48,11 @@ class JobView:
     state: JobState
     cause: str  # of the last failure; "" if there was none
     blocked: str = ""  # why Slurm cannot start it without somebody's help
+
+    @property
+    def resume(self) -> resume_tag.ResumeMark | None:
+        """From which step the job says that it resumed. Its user can write anything there."""
+        return resume_tag.read(self.job.comment)
 
 
 def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config) -> list[JobView]:
