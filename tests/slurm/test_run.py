@@ -123,10 +123,10 @@ def test_the_trainings_exit_code_is_the_jobs(lab: Lab, out: Path, code: str, sho
 def test_a_training_killed_by_a_signal_looks_so_to_slurm(lab: Lab, out: Path) -> None:
     job = submit(lab, out)
     running(lab, job, 0)
-    lab.run("scancel", "--signal=SEGV", "--batch", str(job))
+    lab.run("scancel", "--signal=USR1", "--batch", str(job))
     lab.wait_job(job, *ENDED)
     view = status(lab, job)
-    assert (view.job.exit_code, view.job.exit_signal) == (0, 11)
+    assert (view.job.exit_code, view.job.exit_signal) == (0, 10)
 
 
 def test_a_full_comment_costs_the_note_and_not_the_training(lab: Lab, out: Path) -> None:
