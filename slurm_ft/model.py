@@ -237,6 +237,7 @@ class JobEnd:
     opted_in: bool
     requeueable: bool  # a batch job without --no-requeue
     limit: int
+    expedited: bool = False  # Slurm itself requeues it: at once if a node Epilog failed, held if none did
     component_ids: tuple[int, ...] = ()  # of a het job: the raw ids of all its components, whose nodes report for it
 
 

@@ -172,6 +172,12 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
-def let_start(slurm: Slurm, key: JobKey) -> None:
-    """Take the begin time of a pending job away. A hold stays."""
+def let_start(slurm: Slurm, key: JobKey, *, held_by_slurm: bool) -> None:
+    """Take the begin time of a pending job away. Raises SlurmCommandError.
+
+    A hold stays, unless it is Slurm's own: an expedited job is held when no node Epilog failed, and none does on a node
+    that needs no drain.
+    """
+    if held_by_slurm:
+        slurm.release_hold(key.address)
     slurm.update_job(key.address, JobUpdate(start_now=True))

@@ -35,6 +35,7 @@ class Step(Enum):
     """What is to be done next about a decision."""
 
     REQUEUE = "requeue"
+    REQUEUE_HELD = "requeue held"
     RECORD = "exclude and record"
     COUNT = "count"  # the job runs again: Slurm takes no exclusion now
     CANCEL = "cancel"
@@ -166,6 +167,8 @@ def same_job(progress: Progress, job: JobRecord) -> bool:
 
 def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
     """A requeue would revive a job that was cancelled or came to its time limit, and kill a running attempt."""
+    if progress.action is Action.CANCEL and job.state == "COMPLETING":
+        return Next(Step.REQUEUE_HELD, "Slurm would start an expedited job again before it can be cancelled")
     if progress.action is not Action.REQUEUE:
         return Next(Step.CLOSE, f"its restart count is {job.restarts} again")
     if job.state == "COMPLETING":
