@@ -12,11 +12,12 @@ from slurm_ft.controller.detach import detach
 from slurm_ft.controller.gather import Ended, ended_attempt, wait_for_requeue, wait_out_epilogs
 from slurm_ft.controller.job_lock import job_lock
 from slurm_ft.controller.judge import Judged, judge, note_end, tidy_nodes
+from slurm_ft.controller.settle import settle
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import claim, progress
 from slurm_ft.failover.progress import Progress
-from slurm_ft.journal_entry import Entry
+from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.log import open_log
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.protocol import JobRecord
@@ -70,7 +71,7 @@ def _follow(site: Site, seen: Entry, ended: Ended) -> None:
     try:
         judged, decision = _settle(site, seen, wait_for_requeue(site.slurm, site.config, ended))
         if decision:
-            carry_out.finish(site, decision)
+            _carry_through(site, decision)
         tidy_nodes(site, judged.gathered)
     except SlurmFtError as error:
         site.log.error("job %s: not recorded yet, `slurm-ft reconcile` goes on: %s", ended.key.address, error)
@@ -78,4 +79,10 @@ def _follow(site: Site, seen: Entry, ended: Ended) -> None:
 
 def _finish(site: Site, decision: Progress) -> None:
     """Runs detached, after the hook has returned; its log is opened anew, since it keeps no descriptor."""
-    carry_out.finish(replace(site, log=open_log(site.config, NAME)), decision)
+    _carry_through(replace(site, log=open_log(site.config, NAME)), decision)
+
+
+def _carry_through(site: Site, decision: Progress) -> None:
+    at = carry_out.finish(site, decision)
+    if at.has(Stage.RELEASED):
+        settle(site, at)

@@ -110,7 +110,7 @@ class Slurm(Protocol):
         """The same, but the job stays held."""
 
     def release_hold(self, address: str) -> None:
-        """Let a held job start."""
+        """Let a held job be scheduled again."""
 
     def cancel(self, address: str) -> None:
         """Cancel the job."""

@@ -118,7 +118,7 @@ class FakeSlurm:
 
     def release_hold(self, address: str) -> None:
         self._called("release_hold", address)
-        self.set_job(address, state="PENDING")
+        self.set_job(address, state="PENDING", reason="")
 
     def cancel(self, address: str) -> None:
         """Ignored while the job is COMPLETING, unless it was requeued; an ended job is left as it is."""
