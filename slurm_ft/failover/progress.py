@@ -171,11 +171,15 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
         return Next(Step.REQUEUE_HELD, "Slurm would start an expedited job again before it can be cancelled")
     if progress.action is not Action.REQUEUE:
         return Next(Step.CLOSE, f"its restart count is {job.restarts} again")
-    if job.state == "COMPLETING":
-        return Next(Step.REQUEUE)
     if job.state == "RUNNING":
         # A backup controller took over from a saved state that is older than the end, which it will notice by itself.
         return Next(Step.WAIT, "its controller has lost the end of the attempt")
+    if job.state == "COMPLETING":
+        return Next(Step.REQUEUE)
+    return _late_requeue(progress, job, now)
+
+
+def _late_requeue(progress: Progress, job: JobRecord, now: float) -> Next:
     if job.state not in FAILED:
         return Next(Step.CLOSE, f"not requeued: the job is {job.state} by now")
     if now - progress.decided.at > LATE_REQUEUE:
