@@ -15,7 +15,7 @@ from slurm_ft.failover import actions, claim, ledger, progress
 from slurm_ft.failover.policy import EXPEDITED_RULE
 from slurm_ft.failover.progress import Next, Progress, Step
 from slurm_ft.journal_entry import Entry, Stage
-from slurm_ft.model import Action, Decision, Ledger
+from slurm_ft.model import Action, Ledger
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord
@@ -106,14 +106,8 @@ def _take(site: Site, at: Progress, job: JobRecord | None, following: Next) -> s
     elif following.step is Step.CANCEL:
         site.slurm.cancel(key.address)
     elif following.step is Step.RELEASE:
-        actions.let_start(site.slurm, key, held_by_slurm=_held_by_slurm(job, decision))
+        actions.let_start(site.slurm, key, job, expedited=decision.rule == EXPEDITED_RULE)
     return ""
-
-
-def _held_by_slurm(job: JobRecord, decision: Decision) -> bool:
-    """Slurm itself holds a job whose node refused to start it, and an expedited one when no node Epilog failed: none
-    does on a node that needs no drain. Any other hold is somebody's wish."""
-    return job.reason == actions.LAUNCH_HOLD or (job.state == "REQUEUE_HOLD" and decision.rule == EXPEDITED_RULE)
 
 
 def _history(site: Site, at: Progress, job: JobRecord) -> Ledger:

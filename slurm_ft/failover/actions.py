@@ -175,12 +175,13 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
-def let_start(slurm: Slurm, key: JobKey, *, held_by_slurm: bool = False) -> None:
-    """Take the begin time of a pending job away, and the hold that Slurm itself has put on it; any other hold stays.
+def let_start(slurm: Slurm, key: JobKey, job: JobRecord, *, expedited: bool = False) -> None:
+    """Take the begin time of a pending job away, and a hold that Slurm itself put on it: any other is somebody's wish.
 
-    Raises SlurmCommandError.
+    Slurm holds a job whose node refused to start it, and an `expedited` one when no node Epilog failed: none does on a
+    node that needs no drain. `job` is what the job looked like just now. Raises SlurmCommandError.
     """
-    if held_by_slurm:
+    if job.reason == LAUNCH_HOLD or (expedited and job.state == "REQUEUE_HOLD"):
         slurm.release_hold(key.address)
     slurm.update_job(key.address, JobUpdate(start_now=True))
 
