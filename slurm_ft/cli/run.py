@@ -16,19 +16,21 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from slurm_ft import config
-from slurm_ft.checkpoints import printable
+from slurm_ft.checkpoints import Search, printable
 from slurm_ft.checkpoints.find import AUTO
 from slurm_ft.cli import resume
 from slurm_ft.cli.banner import ask_slurm
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.launch import extension_locks, start, validator
-from slurm_ft.launch.arguments import with_resume
+from slurm_ft.launch.arguments import configuration, with_resume
 from slurm_ft.launch.attempt import begin
 from slurm_ft.launch.environment import training_environment
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.training_config import resuming_copy
 
 EPILOG = """\
 COMMAND sees CKPT_LAST_STEP and CKPT_LAST_PATH (unset when it starts from scratch), and $CHECKPOINT_VENDOR first on
@@ -57,7 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     path = start.program(command, os.environ)
     info = ask_slurm(os.environ)
     choice = resume.decide(arguments, info)
-    words = with_resume(command, choice.arguments, choice.search.layout.name, named=arguments.framework != AUTO)
+    words = _with_configuration(command, choice.search) or with_resume(
+        command, choice.arguments, choice.search.layout.name, named=arguments.framework != AUTO
+    )
     if words != list(command):
         _say(f"slurm_ft: the command was given what it needs to resume: {printable(shlex.join(words))}")
     environ = training_environment(os.environ, choice.environ)
@@ -68,6 +72,19 @@ def run(arguments: argparse.Namespace) -> int:
     start.beside(attempt.accompany)
     start.become(path, words, environ)
     return 0
+
+
+def _with_configuration(command: Sequence[str], search: Search) -> list[str]:
+    """LLaMA-Factory's command with a copy of its configuration that resumes; empty if there is none to copy."""
+    place = configuration(command)
+    if place is None:
+        return []
+    try:
+        copy = resuming_copy(Path(command[place]), search.directory, search.point.path if search.point else None)
+    except SlurmFtError as error:
+        _say(f"slurm_ft: WARNING: {error}")
+        return []
+    return [*command[:place], str(copy), *command[place + 1 :]]
 
 
 def _clear_locks(environ: Mapping[str, str]) -> None:

@@ -197,10 +197,13 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
-def let_start(slurm: Slurm, key: JobKey, reason: str = "") -> None:
-    """Take the begin time of a job away that is pending for `reason`. A hold stays, but for the one that Slurm itself
-    puts on a job whose node refused to start it."""
-    if reason == LAUNCH_HOLD:
+def let_start(slurm: Slurm, key: JobKey, job: JobRecord, *, expedited: bool = False) -> None:
+    """Take the begin time of a pending job away, and a hold that Slurm itself put on it: any other is somebody's wish.
+
+    Slurm holds a job whose node refused to start it, and an `expedited` one when no node Epilog failed: none does on a
+    node that needs no drain. `job` is what the job looked like just now. Raises SlurmCommandError.
+    """
+    if job.reason == LAUNCH_HOLD or (expedited and job.state == "REQUEUE_HOLD"):
         slurm.release_hold(key.address)
     slurm.update_job(key.address, JobUpdate(start_now=True))
 

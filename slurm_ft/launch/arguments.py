@@ -23,6 +23,8 @@ PROGRAMS: Mapping[str, re.Pattern[str]] = {
     "nemo": re.compile(r"\bexp_manager\."),
 }
 
+CONFIGURATIONS = (".yaml", ".yml", ".json")  # what LLaMA-Factory reads
+
 
 def with_resume(command: Sequence[str], arguments: Sequence[str], layout: str, *, named: bool) -> list[str]:
     """The command with the layout's resume `arguments`, which are `--option value`, `--option=value` or `key=value`.
@@ -35,6 +37,15 @@ def with_resume(command: Sequence[str], arguments: Sequence[str], layout: str, *
         if not _set(words, option, value) and (shown or (named and layout in PROGRAMS)):
             words += [f"{option}={value}"] if not option.startswith("-") else [option, value] if value else [option]
     return words
+
+
+def configuration(command: Sequence[str]) -> int | None:
+    """Which word names the configuration file of a LLaMA-Factory command; None if there is none."""
+    program = next((place for place, word in enumerate(command) if PROGRAMS["llamafactory"].search(word)), None)
+    if program is None:
+        return None
+    behind = range(program + 1, len(command))
+    return next((place for place in behind if command[place].endswith(CONFIGURATIONS)), None)
 
 
 def _patterns(layout: str) -> Sequence[re.Pattern[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_ft.launch.arguments import with_resume
+from slurm_ft.launch.arguments import configuration, with_resume
 
 HF = ("--resume_from_checkpoint", "/o/checkpoint-20")
 FACTORY = ("resume_from_checkpoint=/o/checkpoint-20",)
@@ -74,3 +74,17 @@ def test_the_command_itself_stays() -> None:
     command = ["t.py", "--resume_from_checkpoint", "/x"]
     with_resume(command, HF, "hf", named=True)
     assert command == ["t.py", "--resume_from_checkpoint", "/x"]
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("llamafactory-cli train a.yaml", 2),
+        ("srun /venv/bin/llamafactory-cli train a.json lr=1", 3),
+        ("llamafactory-cli train --stage sft", None),
+        ("python train.py a.yaml", None),
+        ("srun --config=slurm.yaml llamafactory-cli train a.yml", 4),
+    ],
+)
+def test_llamafactorys_configuration_is_the_file_behind_its_program(command, place):
+    assert configuration(command.split()) == place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,3 +235,19 @@ class TestStaleLock:
         done = place.run("test", "!", "-e", str(lock))
         assert done.returncode == 0
         assert f"removed the stale lock {lock}" in done.stderr
+
+
+def test_llamafactory_gets_a_copy_of_its_configuration_and_the_users_file_stays(place: Place) -> None:
+    specimen = ROOT / "tests" / "fixtures" / "checkpoints" / "llamafactory" / "output"
+    shutil.copytree(specimen, place.out, dirs_exist_ok=True)
+    (place.out / "checkpoint-10" / "optimizer.pt").write_bytes(b"PK")
+    config = place.directory / "train.yaml"
+    config.write_text(f"# ours\nresume_from_checkpoint: {place.out}  # its parent\nlr: 1\n")
+    program = place.directory / "bin" / "llamafactory-cli"
+    program.write_text('#!/bin/sh\ncat "$2"\n')
+    program.chmod(0o755)
+    done = place.run("llamafactory-cli", "train", "train.yaml")
+    assert done.stdout == f'# ours\nresume_from_checkpoint: "{place.out}/checkpoint-9"  # its parent\nlr: 1\n', (
+        done.stderr
+    )
+    assert config.read_text() == f"# ours\nresume_from_checkpoint: {place.out}  # its parent\nlr: 1\n"
