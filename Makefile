@@ -50,6 +50,7 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/epilog.py
 	$(SUDO) $(BIN)/python bench/watch.py
 	$(BIN)/python bench/kernel_log.py
+	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr

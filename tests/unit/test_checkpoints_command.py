@@ -47,6 +47,12 @@ def test_validate_fails_if_one_is_not_valid_and_names_the_state(output, capsys):
     assert checkpoints("validate", output / "checkpoint-9", "--level", "deep") == 0
 
 
+def test_one_checkpoint_that_is_a_file_can_be_named(tmp_path, capsys):
+    path = trees.plain(tmp_path, 3)
+    assert checkpoints("validate", path, "--level", "deep") == 0
+    assert "ckpt_3.pth  3 " in capsys.readouterr().out
+
+
 def test_missing_required_state_is_warned_about(tmp_path, capsys):
     torch.save({"net": trees.model(), "epoch": 3}, tmp_path / "ckpt_3.pth")
     assert checkpoints("validate", tmp_path) == 1
