@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-matrix bench bench-ettr fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-matrix bench bench-ettr fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,6 +41,12 @@ unit: setup ## the tests that need no cluster
 
 test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
+
+FRAMEWORKS ?= /var/tmp/slurm_ft-frameworks
+test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in $(FRAMEWORKS))
+	@tools/frameworks.sh $(FRAMEWORKS)
+	$(FRAMEWORKS)/pins/bin/pytest tests/frameworks
+	$(FRAMEWORKS)/current/bin/pytest tests/frameworks
 
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)

@@ -39,6 +39,13 @@ class OptIn(str, Enum):
     ALL = "all"
 
 
+class FailedStep(str, Enum):
+    """What a failed step means for a job whose batch script ended `0:0`: a note, or the same as a failed script."""
+
+    REPORT = "report"
+    FAILOVER = "failover"
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Everything a site may set. Durations are seconds."""
@@ -47,6 +54,7 @@ class Config:
     opt_in: OptIn = OptIn.TAG
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
+    failed_step: FailedStep = FailedStep.REPORT
     node_epilog_wait: float = 60.0  # how long the decision waits for the node epilogs
     node_reuse_delay: float = 3.0  # between two attempts when the job may return to one of its nodes
     command_timeout: float = 10.0  # of one Slurm command
@@ -245,6 +253,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "opt_in": _one_of(OptIn),
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
+    "failed_step": _one_of(FailedStep),
     "node_epilog_wait": _seconds(0, 3600),
     "node_reuse_delay": _seconds(2, 600),
     "command_timeout": _seconds(0.1, 300),

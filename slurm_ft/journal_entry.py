@@ -30,6 +30,7 @@ class Stage(str, Enum):
     COUNTED = "counted"  # the job runs again already: Slurm takes its exclusions when it is next pending
     RECORDED = "recorded"  # excluded, counted, in the ledger
     RELEASED = "released"  # may start at once
+    BLOCKED = "blocked"  # released, and Slurm has no node for it: `detail` says what is missing
     CLOSED = "closed"  # nothing is left to be done, and `detail` says why
     FAILED = "failed"  # Slurm refused a step: it is tried again
     WATCH = "watch"  # a decision of the watcher about an attempt that still ran

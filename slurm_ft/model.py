@@ -192,6 +192,7 @@ class Ledger:
         return sum(attempt.counted for attempt in self.attempts)
 
 
+GATE = "gate:"  # begins the cause of a node that refused to start the job: no attempt was made, none is counted
 IMAGE_PULL = "image_pull"  # the one cause of an application's end that is reported to the controller
 
 
@@ -216,6 +217,7 @@ class Action(str, Enum):
 
     REQUEUE = "requeue"  # requeue with exclusion, count + 1
     RECORD = "record"  # Slurm has requeued it already: exclude, and count if hardware
+    RELEASE = "release"  # Slurm has requeued it already, for no fault of its own: note it, start at once
     CANCEL = "cancel"  # Slurm has requeued it already, over the limit
     NONE = "none"
 
@@ -238,6 +240,9 @@ class JobEnd:
     requeueable: bool  # a batch job without --no-requeue
     limit: int
     component_ids: tuple[int, ...] = ()  # of a het job: the raw ids of all its components, whose nodes report for it
+    required_nodes: tuple[str, ...] = ()  # the user's own --nodelist
+    failed_step: ExitStatus | None = None  # the worst end of a step in a batch script that itself ended `0:0`
+    step_fails_job: bool = False  # whether the site takes that for a failure of the job
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def _take(site: Site, at: Progress, job: JobRecord | None, following: Next) -> s
     elif following.step is Step.CANCEL:
         site.slurm.cancel(key.address)
     elif following.step is Step.RELEASE:
-        actions.let_start(site.slurm, key)
+        actions.let_start(site.slurm, key, job.reason)
     return ""
 
 

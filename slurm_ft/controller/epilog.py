@@ -12,8 +12,10 @@ from slurm_ft.controller.detach import detach
 from slurm_ft.controller.gather import ended_attempt, wait_out_epilogs
 from slurm_ft.controller.job_lock import job_lock
 from slurm_ft.controller.judge import judge, note_end, tidy_nodes
+from slurm_ft.controller.settle import settle
 from slurm_ft.controller.site import Site
 from slurm_ft.failover.progress import Progress
+from slurm_ft.journal_entry import Stage
 from slurm_ft.log import open_log
 from slurm_ft.slurm import environment
 
@@ -44,4 +46,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
 
 def _finish(site: Site, decision: Progress) -> None:
     """Runs detached, after the hook has returned; its log is opened anew, since it keeps no descriptor."""
-    carry_out.finish(replace(site, log=open_log(site.config, NAME)), decision)
+    site = replace(site, log=open_log(site.config, NAME))
+    at = carry_out.finish(site, decision)
+    if at.has(Stage.RELEASED):
+        settle(site, at)

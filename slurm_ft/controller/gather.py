@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from slurm_ft.config import Config
+from slurm_ft.config import Config, FailedStep
 from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import claim, node_record
-from slurm_ft.model import JobEnd, JobKey, NodeVerdict
+from slurm_ft.model import ExitStatus, JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm import environment, nodelist
 from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
@@ -117,12 +117,22 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], ended: Ende
         opted_in=claim.opted_in(job.comment, job.requeue, config),
         requeueable=job.requeue and job.batch,
         limit=claim.limit(job.comment, config),
+        failed_step=_failed_step(environ, before),
+        step_fails_job=config.failed_step is FailedStep.FAILOVER,
+        required_nodes=nodelist.expand(before.required_nodes),
         component_ids=tuple(part.raw_id for part in components(slurm, job)) if job.het_leader else (),
     )
     verdicts = tuple(
         verdict for node in records for verdict in node_record.left_on(node.name, node.reason, node.comment)
     )
     return Gathered(end, job, verdicts, records)
+
+
+def _failed_step(environ: Mapping[str, str], job: JobRecord) -> ExitStatus | None:
+    """Of a job that ended well. One that was cancelled or timed out has `0:0` in the environment too, but a signal in
+    its record (measured on 22.05); its steps were ended with it."""
+    ended_well = (job.exit_code, job.exit_signal) == (0, 0) and environment.exit_status(environ).success
+    return environment.failed_step(environ) if ended_well else None
 
 
 def _nodes(environ: Mapping[str, str], job: JobRecord) -> str:

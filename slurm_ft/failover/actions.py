@@ -15,6 +15,7 @@ from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
 COMMENT_FULL = "the job's Comment has no room for the tag: the count stands in AdminComment alone"
 # Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
+LAUNCH_HOLD = "launch failed requeued held"  # Slurm's reason after a failed Prolog, unless nohold_on_prolog_fail is set
 NOT_NOW = "Job update not available right now"
 
 
@@ -110,7 +111,9 @@ def record(slurm: Slurm, job: JobRecord, decision: Decision, history: Ledger) ->
 
 
 def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:
-    return nodelist.merge(slurm.excluded_nodes(job.address), ",".join(history.excluded)) or None
+    """The user's own and ours. One that the user requires is not excluded: Slurm would never start the job again."""
+    ours = set(history.excluded) - set(nodelist.expand(job.required_nodes))
+    return nodelist.merge(slurm.excluded_nodes(job.address), *sorted(ours)) or None
 
 
 def _write(slurm: Slurm, address: str, update: JobUpdate) -> None:
@@ -172,6 +175,32 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
-def let_start(slurm: Slurm, key: JobKey) -> None:
-    """Take the begin time of a pending job away. A hold stays."""
+def let_start(slurm: Slurm, key: JobKey, reason: str = "") -> None:
+    """Take the begin time of a job away that is pending for `reason`. A hold stays, but for the one that Slurm itself
+    puts on a job whose node refused to start it."""
+    if reason == LAUNCH_HOLD:
+        slurm.release_hold(key.address)
     slurm.update_job(key.address, JobUpdate(start_now=True))
+
+
+def drop_redundant_exclusions(slurm: Slurm, key: JobKey) -> tuple[str, ...]:
+    """Take those of our exclusions from a job that Slurm finds no node for which change nothing: nodes out of service,
+    which cannot run it anyway, and deleted ones. Returns their names. Raises SlurmFtError.
+
+    Without them Slurm starts it when such a node returns. With them it may never look at the job again: at
+    BadConstraints it sets the job's priority to 0, and an update of the exclusions takes that back (measured on 22.05).
+    """
+    job = slurm.job(key.address)
+    history = ledger.read(job.admin_comment) if job else None
+    if job is None or job.state != "PENDING" or history is None:
+        return ()
+    in_service = {node.name for node in slurm.nodes() if not node.draining}
+    redundant = set(history.excluded) - in_service
+    dropped: set[str] = set()
+    for part in components(slurm, job) if redundant else ():
+        excluded = nodelist.expand(slurm.excluded_nodes(part.address))
+        if found := redundant.intersection(excluded):
+            kept = nodelist.fold(name for name in excluded if name not in redundant)
+            slurm.update_job(part.address, JobUpdate(excluded_nodes=kept))
+            dropped |= found
+    return tuple(sorted(dropped))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slurm_ft.model import IMAGE_PULL, Action, Decision, Domain, JobEnd, JobState, NodeVerdict
+from slurm_ft.model import GATE, IMAGE_PULL, Action, Decision, Domain, JobEnd, JobState, NodeVerdict
 
 NODE_DOWN = "node_down"
 CLOCK_SLACK = 3600.0  # seconds. Job ids are reused: an older verdict is on another job. Nodes' clocks may differ
@@ -32,6 +32,7 @@ class Case:
     cause: str
     text: str
     image: NodeVerdict | None = None  # the container image could not be loaded
+    refused_by: str = ""  # the node whose Prolog did not let the attempt begin
 
     def decision(self, action: Action, state: JobState, rule: str, reason: str, *, counted: bool = False) -> Decision:
         """A decision on this case; nodes are excluded only when the attempt counts."""
@@ -45,9 +46,16 @@ class Case:
             limit=self.end.limit,
             rule=rule,
             reason=reason,
-            exclude=self.blamed if counted else (),
+            exclude=tuple(node for node in self.blamed if node not in self.end.required_nodes) if counted else (),
             text=self.text,
         )
+
+    @property
+    def conflict(self) -> str:
+        """What becomes of a node that the user's own --nodelist names. Were it excluded too, Slurm would never start
+        the job again; so the job waits until the node is back in service."""
+        kept = [node for node in self.blamed if node in self.end.required_nodes]
+        return f"; not excluded, since the job's --nodelist requires it: {','.join(kept)}" if kept else ""
 
 
 def decide(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Decision:
@@ -67,7 +75,12 @@ def decide(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Decision
 def faults_of(end: JobEnd, verdicts: Sequence[NodeVerdict]) -> tuple[NodeVerdict, ...]:
     """The hardware faults that the nodes report on this very attempt, the earliest first."""
     own = (verdict for verdict in verdicts if verdict.domain is Domain.HARDWARE and _is_of(verdict, end))
-    return tuple(sorted(own, key=lambda verdict: verdict.at))
+    return tuple(sorted((one for one in own if not one.cause.startswith(GATE)), key=lambda verdict: verdict.at))
+
+
+def _refusal(end: JobEnd, verdicts: Sequence[NodeVerdict]) -> NodeVerdict | None:
+    """The node whose Prolog did not let the attempt begin."""
+    return next((verdict for verdict in verdicts if verdict.cause.startswith(GATE) and _is_of(verdict, end)), None)
 
 
 def primary(faults: Sequence[NodeVerdict]) -> tuple[NodeVerdict, ...]:
@@ -86,6 +99,8 @@ def _case(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Case:
     if faults:
         root = faults[0]  # the earliest is the root, later ones are its cascades
         return Case(end, count, faults, (root.node,), root.cause, root.text)
+    if refusal := _refusal(end, verdicts):
+        return Case(end, count, (), (), refusal.cause, refusal.text, refused_by=refusal.node)
     if end.down_nodes:
         return Case(end, count, (), end.down_nodes, NODE_DOWN, f"Slurm declared {','.join(end.down_nodes)} down")
     image = next((verdict for verdict in verdicts if verdict.cause == IMAGE_PULL and _is_of(verdict, end)), None)
@@ -111,21 +126,34 @@ def _requeued_by_slurm(case: Case) -> Decision | None:
     end = case.end
     if end.restarts_now <= end.key.attempt:
         return None
+    if case.refused_by:
+        reason = f"{case.refused_by} refused to start it, its GPU needs a repair: not counted"
+        return case.decision(Action.RELEASE, JobState.FAILOVER_IN_PROGRESS, "refused_by_gate", reason)
     if not case.blamed:
         reason = "requeued by somebody else (preemption or an admin): not counted"
         return case.decision(Action.NONE, JobState.PENDING, "requeued_elsewhere", reason)
     if case.count >= end.limit:
         reason = f"{_hardware(case)}, and all {end.limit} failovers are spent"
         return case.decision(Action.CANCEL, JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
-    reason = f"{_hardware(case)}; Slurm has requeued the job already"
+    reason = f"{_hardware(case)}; Slurm has requeued the job already{case.conflict}"
     return case.decision(Action.RECORD, JobState.FAILOVER_IN_PROGRESS, "requeued_by_slurm", reason, counted=True)
 
 
 def _ended_well(case: Case) -> Decision | None:
     """`0:0` without a requeue: completed, or cancelled (the controller's hook sees `0:0` for both, measured)."""
-    if not case.end.exit.success:
+    if not case.end.exit.success or case.end.failed_step is not None:
         return None
     return case.decision(Action.NONE, JobState.COMPLETED, "ended_well", "the job ended without an error")
+
+
+def _step_failed(case: Case) -> Decision | None:
+    """Whether a failed step fails the job is the script's affair; a site may take it for a failure all the same."""
+    end = case.end
+    if end.failed_step is None or not end.exit.success or (end.step_fails_job and case.faults):
+        return None
+    reason = f"a step ended {end.failed_step} and the batch script 0:0: "
+    reason += "no hardware signal" if end.step_fails_job else "reported only (failed_step: report)"
+    return case.decision(Action.NONE, JobState.COMPLETED, "step_failed", reason)
 
 
 def _ended_by_slurm(case: Case) -> Decision | None:
@@ -176,7 +204,7 @@ def _limit_reached(case: Case) -> Decision | None:
 
 
 def _hardware_fault(case: Case) -> Decision | None:
-    reason = f"{_hardware(case)}: failover {case.count + 1} of {case.end.limit}"
+    reason = f"{_hardware(case)}: failover {case.count + 1} of {case.end.limit}{case.conflict}"
     return case.decision(Action.REQUEUE, JobState.FAILOVER_IN_PROGRESS, "hardware_fault", reason, counted=True)
 
 
@@ -192,6 +220,7 @@ RULES: tuple[Callable[[Case], Decision | None], ...] = (
     _requeued_by_slurm,
     _ended_well,
     _ended_by_slurm,
+    _step_failed,
     _image_not_loaded,
     _no_hardware,
     _all_nodes_blame_themselves,

@@ -117,6 +117,10 @@ class CommandLine:
         """See Slurm.requeue."""
         self._run("scontrol", "requeue", address)
 
+    def release_hold(self, address: str) -> None:
+        """See Slurm.release_hold."""
+        self._run("scontrol", "release", address)
+
     def cancel(self, address: str) -> None:
         """See Slurm.cancel."""
         self._run("scancel", address)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from slurm_ft.errors import HookEnvironmentError
 from slurm_ft.model import ExitStatus, JobKey
+from slurm_ft.slurm import fields
 
 JOB_ID = "SLURM_JOB_ID"
 ARRAY_JOB_ID = "SLURM_ARRAY_JOB_ID"
@@ -17,6 +18,7 @@ ARRAY_TASK_ID = "SLURM_ARRAY_TASK_ID"
 RESTART_COUNT = "SLURM_JOB_RESTART_COUNT"  # in the hooks
 JOB_RESTARTS = "SLURM_RESTART_COUNT"  # the same, in the job's own environment, from the first restart on
 EXIT_CODE = "SLURM_JOB_EXIT_CODE2"  # code:signal; absent if the controller sent none
+DERIVED_EXIT = "SLURM_JOB_DERIVED_EC"  # the worst of the steps, as `squeue -O exit_code` writes it
 COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"
 CLUSTER = "SLURM_CLUSTER_NAME"
@@ -25,7 +27,7 @@ NODE_NAME = "SLURMD_NODENAME"
 GPUS = "SLURM_JOB_GPUS"  # GRES indices, not NVML's
 
 # What EpilogSlurmctld needs of its environment: kept in the journal, so that a killed hook's work can be done later.
-TOLD = (JOB_ID, ARRAY_JOB_ID, ARRAY_TASK_ID, RESTART_COUNT, EXIT_CODE, NODELIST, HET_NODELIST)
+TOLD = (JOB_ID, ARRAY_JOB_ID, ARRAY_TASK_ID, RESTART_COUNT, EXIT_CODE, NODELIST, HET_NODELIST, DERIVED_EXIT)
 
 
 def job_key(environ: Mapping[str, str]) -> JobKey:
@@ -48,6 +50,15 @@ def exit_status(environ: Mapping[str, str]) -> ExitStatus:
 def nodes(environ: Mapping[str, str]) -> str:
     """The nodelist of a job as the controller's hooks know it; for the leader of a het job, of all its components."""
     return environ.get(HET_NODELIST) or environ.get(NODELIST, "")
+
+
+def failed_step(environ: Mapping[str, str]) -> ExitStatus | None:
+    """The worst end of the job's steps; None if all ended well, or if Slurm does not say."""
+    try:
+        worst = ExitStatus(*fields.exit_status(environ.get(DERIVED_EXIT) or "0"))
+    except ValueError:
+        return None
+    return None if worst.success else worst
 
 
 def node_name(environ: Mapping[str, str]) -> str:

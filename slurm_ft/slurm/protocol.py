@@ -103,6 +103,9 @@ class Slurm(Protocol):
     def requeue(self, address: str) -> None:
         """Requeue a batch job. Kills it if it runs: check its restart count first."""
 
+    def release_hold(self, address: str) -> None:
+        """Let a held job be scheduled again."""
+
     def cancel(self, address: str) -> None:
         """Cancel the job."""
 

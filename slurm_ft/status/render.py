@@ -10,11 +10,18 @@ from slurm_ft.slurm import nodelist
 from slurm_ft.status.view import JobView
 
 NOTHING = "-"
+REASON_WIDTH = 40  # Slurm spells some reasons out: "Nodes required for job are DOWN, DRAINED or reserved for …"
 
 
 def _attempt(view: JobView) -> str:
     failovers = view.failovers
     return f"{failovers.count + 1}/{failovers.limit + 1}" if failovers.opted_in else ""
+
+
+def _waits_for(view: JobView) -> str:
+    """Slurm's own reason; a job that nothing but an admin can help does not merely wait."""
+    reason = view.job.reason[:REASON_WIDTH]
+    return f"({'no node left: ' if view.blocked else ''}{reason})" if reason else ""
 
 
 COLUMNS: Mapping[str, Callable[[JobView], str]] = {
@@ -26,7 +33,7 @@ COLUMNS: Mapping[str, Callable[[JobView], str]] = {
     "ATTEMPT": _attempt,
     "CAUSE": lambda view: view.cause,
     "EXCLUDED": lambda view: nodelist.fold(view.failovers.excluded),
-    "NODELIST(REASON)": lambda view: view.job.nodes or (f"({view.job.reason})" if view.job.reason else ""),
+    "NODELIST(REASON)": lambda view: view.job.nodes or _waits_for(view),
 }
 
 
@@ -49,6 +56,7 @@ def story(view: JobView) -> str:
     lines = [f"job {job.address} {job.name} of {job.user}: {view.state.value}; {spent}"]
     lines += [line for attempt in failovers.history.attempts for line in _past(attempt)]
     lines.append(_present(view))
+    lines += [f"    {view.blocked}"] if view.blocked else []
     lines += [f"    {fault.cause} on {fault.node}: {fault.text}" for fault in failovers.faults]
     return "\n".join(_printable(line) for line in lines)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config
-from slurm_ft.failover import claim, comment_tag, ledger, node_record
+from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record
 from slurm_ft.model import IMAGE_PULL, Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.fields import reason_name
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
@@ -47,6 +47,7 @@ class JobView:
     failovers: Failovers
     state: JobState
     cause: str  # of the last failure; "" if there was none
+    blocked: str = ""  # why Slurm cannot start it without somebody's help
 
 
 def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config) -> list[JobView]:
@@ -66,7 +67,7 @@ def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config
         raw_ids = ids[job.het_leader] if job.het_leader else [job.raw_id]
         return [fault for raw_id in raw_ids for fault in faults.get((raw_id, job.restarts), ())]
 
-    return [_view(_with_records_of(leaders.get(job.het_leader), job), faults_of(job), config) for job in jobs]
+    return [_view(_with_records_of(leaders.get(job.het_leader), job), faults_of(job), nodes, config) for job in jobs]
 
 
 def _with_records_of(leader: JobRecord | None, job: JobRecord) -> JobRecord:
@@ -84,9 +85,10 @@ def _reported(node: NodeRecord) -> tuple[NodeVerdict, ...]:
     return (*faults, *images)
 
 
-def _view(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) -> JobView:
+def _view(job: JobRecord, faults: Sequence[NodeVerdict], nodes: Sequence[NodeRecord], config: Config) -> JobView:
     failovers = failovers_of(job, faults, config)
-    return JobView(job, failovers, _state(job, failovers), _cause(job, failovers))
+    why = blocked.why(job, nodes, failovers.excluded) if failovers.opted_in else ""
+    return JobView(job, failovers, _state(job, failovers), _cause(job, failovers), why)
 
 
 def failovers_of(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) -> Failovers:

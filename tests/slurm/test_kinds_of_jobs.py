@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -200,7 +201,8 @@ def test_a_spot_job_is_preempted_as_often_as_it_takes_and_still_has_its_failover
         urgent = submit(lab, "--partition=urgent", "--nodes=1", "--exclusive")
         running(lab, urgent, 0)
         end(lab, urgent, 0, 0)
-        lab.run("scontrol", "update", f"JobId={job}", "StartTime=now") if waits(lab, job) else None
+        lab.wait_job(job, "PENDING")
+        lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm's own wait of two minutes
     running(lab, job, 2)
     found = lab.job(job)
     assert (found["restarts"], found["comment"], found["exc_nodes"]) == ("2", "[slurm_ft]", "")
@@ -209,6 +211,49 @@ def test_a_spot_job_is_preempted_as_often_as_it_takes_and_still_has_its_failover
     assert [(attempt.cause, attempt.counted) for attempt in history.attempts] == [("requeued_elsewhere", False)] * 2
 
 
-def waits(lab: Lab, job: int) -> bool:
-    lab.wait_for(lambda: lab.job(job)["state"] == "PENDING", 30)
-    return lab.job(job)["reason"] == "BeginTime"
+STEPS = ATTEMPT.replace('echo "$restart $SLURMD_NODENAME"', "srun sh -c 'exit 7'\necho \"$restart $SLURMD_NODENAME\"")
+
+
+def test_a_step_that_fails_in_a_script_that_ends_well_is_reported_only(lab: Lab) -> None:
+    job = lab.sbatch(STEPS, *OPTED_IN)
+    bad = lose_gpu(lab, job, 0, code=0)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"], done["comment"]) == ("COMPLETED", "0", "[slurm_ft]")
+    (decision,) = decisions(lab, job)
+    assert (decision["rule"], decision["action"]) == ("step_failed", "none")
+    assert "a step ended 7:0" in decision["reason"]
+    lab.wait_node(bad, "drained")
+
+
+def test_a_site_may_take_a_failed_step_for_a_failure_of_the_job(lab: Lab) -> None:
+    with configured(lab, failed_step="failover"):
+        job = lab.sbatch(STEPS, *OPTED_IN)
+        bad = lose_gpu(lab, job, 0, code=0)
+        assert running(lab, job, 1) != bad
+        end(lab, job, 1, 0)
+        done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["comment"]) == ("COMPLETED", f"[slurm_ft n=1/3 ex={bad} cause=xid79]")
+    assert [entry["rule"] for entry in decisions(lab, job)] == ["hardware_fault", "step_failed"]
+
+
+def test_a_cancelled_job_is_not_revived_though_its_steps_were_killed(lab: Lab) -> None:
+    with configured(lab, failed_step="failover"):
+        job = lab.sbatch("#!/bin/sh\necho 0 $SLURMD_NODENAME >started.$SLURM_JOB_ID\nsrun sleep 60\n", *OPTED_IN)
+        node = running(lab, job, 0)
+        lab.wait_for(lambda: f"{job}.0" in lab.run("squeue", "--steps", "-h", "-o", "%i"), 20, "the step")
+        lab.inject_xid(node, 0, 79, FELL_OFF)
+        lab.run("scancel", str(job))
+        assert lab.wait_job(job, *ENDED)["state"] == "CANCELLED"
+        lab.wait_node(node, "drained")
+        assert lab.job(job)["restarts"] == "0"
+
+
+@contextmanager
+def configured(lab: Lab, **keys: str) -> Iterator[None]:
+    """The lab with these keys in its configuration; the hooks read it each time."""
+    before = lab.layout.config.read_text()
+    lab.layout.config.write_text(before + "".join(f"{key}: {value}\n" for key, value in keys.items()))
+    try:
+        yield
+    finally:
+        lab.layout.config.write_text(before)

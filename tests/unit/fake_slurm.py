@@ -107,6 +107,10 @@ class FakeSlurm:
         elif job.state != "COMPLETING":
             self.set_job(address, state="PENDING", submitted=self.now, nodes="")
 
+    def release_hold(self, address: str) -> None:
+        self._called("release_hold", address)
+        self.set_job(address, reason="")
+
     def cancel(self, address: str) -> None:
         """Ignored while the job is COMPLETING, unless it was requeued; an ended job is left as it is."""
         self._called("cancel", address)

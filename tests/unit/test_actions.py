@@ -244,3 +244,29 @@ class TestHetJob:
         assert [slurm.job_records[job].comment for job in ("12+1", "14")] == ["mine", "team=vision [slurm_ft]"]
         assert "n=1/3" in slurm.job_records["12+0"].comment
         assert slurm.job_records["12+1"].admin_comment == ""
+
+
+class TestDropRedundantExclusions:
+    @pytest.fixture
+    def slurm(self, job_record: JobRecord, history: Ledger) -> FakeSlurm:
+        """Job 12 waits; n1 and the deleted n9 were excluded by us, n2 and n3 by its user."""
+        ours = replace(history, excluded=("n1", "n9"))
+        job = replace(job_record, state="PENDING", restarts=1, admin_comment=ledger.write("", ours))
+        fake = FakeSlurm.of(job, node("n1", "idle+drain"), node("n2"), node("n3", "down"))
+        fake.excluded["12"] = "n[1-3,9]"
+        return fake
+
+    def test_nodes_out_of_service_and_deleted_ones_go_and_the_users_own_stay(self, slurm: FakeSlurm) -> None:
+        assert actions.drop_redundant_exclusions(slurm, KEY) == ("n1", "n9")
+        assert slurm.excluded["12"] == "n[2-3]"
+        assert actions.drop_redundant_exclusions(slurm, KEY) == (), "nothing is left to be dropped"
+        assert len(slurm.changes) == 1
+
+    def test_a_bad_node_that_is_back_in_service_stays_excluded(self, slurm: FakeSlurm) -> None:
+        slurm.set_node("n1", state="idle")
+        assert actions.drop_redundant_exclusions(slurm, KEY) == ("n9",)
+
+    def test_a_job_that_has_started_is_left_alone(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", state="RUNNING")
+        assert actions.drop_redundant_exclusions(slurm, KEY) == ()
+        assert slurm.changes == []

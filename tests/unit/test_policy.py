@@ -190,3 +190,49 @@ def test_a_fault_under_another_component_of_a_het_job_counts_and_under_another_j
     het = replace(job_end, component_ids=(12, 13))
     assert decide(het, [replace(fault, raw_id=13)], 0).action is Action.REQUEUE
     assert decide(het, [replace(fault, raw_id=14)], 0).action is Action.NONE
+
+
+def test_a_required_node_is_not_excluded_and_the_reason_says_so(job_end: JobEnd, fault: NodeVerdict) -> None:
+    decision = decide(replace(job_end, required_nodes=("n1",)), [fault], 0)
+    assert (decision.action, decision.exclude, decision.count) == (Action.REQUEUE, (), 1)
+    assert "not excluded, since the job's --nodelist requires it: n1" in decision.reason
+
+
+WELL = ExitStatus(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fails_job", "faulty", "action"),
+    [(False, True, Action.NONE), (False, False, Action.NONE), (True, False, Action.NONE), (True, True, Action.REQUEUE)],
+)
+def test_a_failed_step_fails_the_job_only_where_the_site_says_so_and_hardware_is_to_blame(
+    job_end: JobEnd, fault: NodeVerdict, fails_job: bool, faulty: bool, action: Action
+) -> None:
+    end = replace(job_end, exit=WELL, reason="", failed_step=ExitStatus(7, 0), step_fails_job=fails_job)
+    decision = decide(end, [fault] if faulty else [], 0)
+    assert decision.action is action
+    assert decision.rule == ("hardware_fault" if action is Action.REQUEUE else "step_failed")
+    assert ("7:0" in decision.reason) is (action is Action.NONE)
+
+
+def test_a_time_limit_is_no_failed_step(job_end: JobEnd, fault: NodeVerdict) -> None:
+    end = replace(job_end, exit=WELL, reason="TimeLimit", failed_step=ExitStatus(0, 15), step_fails_job=True)
+    assert decide(end, [fault], 0).state is JobState.TIMEOUT
+
+
+def test_a_start_that_a_node_refused_is_not_counted(job_end: JobEnd, fault: NodeVerdict) -> None:
+    refusal = replace(fault, cause="gate:xid79")
+    decision = decide(replace(job_end, exit=WELL, restarts_now=1), [refusal], 2)
+    assert (decision.action, decision.rule, decision.count) == (Action.RELEASE, "refused_by_gate", 2)
+    assert decision.exclude == ()
+
+
+def test_a_refusal_excuses_no_failure(job_end: JobEnd, fault: NodeVerdict) -> None:
+    assert decide(job_end, [replace(fault, cause="gate:xid79")], 0).action is Action.NONE
+
+
+@pytest.mark.parametrize("exit_status", [ExitStatus(0, 125), ExitStatus(0, 9)])
+def test_a_job_that_ran_out_of_memory_is_not_retried(job_end: JobEnd, exit_status: ExitStatus) -> None:
+    """`0:125`, OUT_OF_MEMORY: as Slurm's cgroup plugin ends a job; `0:9` where the kernel killed the script alone."""
+    decision = decide(replace(job_end, exit=exit_status, reason="OutOfMemory"), [], 0)
+    assert (decision.action, decision.state) == (Action.NONE, JobState.INTERNAL_ERROR)

@@ -45,6 +45,7 @@ class Capture:
         self._find_live = live
         self._live = live()
         self._regions: dict[int, Region] = {}
+        self._storages: list[torch.UntypedStorage] = []  # while it lives, no other storage has its identity
         self._files: dict[Path, _File] = {}
 
     def owns(self, path: str | os.PathLike[str]) -> bool:
@@ -87,6 +88,7 @@ class Capture:
         key = int(storage._cdata)
         if key not in self._regions:
             self._regions[key] = self._new_region(storage, key)
+            self._storages.append(storage)
         return self._regions[key]
 
     def add(self, image: FileImage) -> bool:

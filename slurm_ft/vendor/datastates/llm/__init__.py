@@ -1,0 +1,5 @@
+"""Concurrent checkpointing for Hugging Face Trainers."""
+
+from .decorator import DecoratedCheckpointing
+
+__all__ = ["DecoratedCheckpointing"]

@@ -1,0 +1,11 @@
+"""Real trainings: transformers, accelerate, deepspeed and peft on the CPU, in one of the two sets of versions.
+
+`make test-frameworks` makes both sets and runs these tests in each.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+# The development environment has none of it. `make test-frameworks` fails if nothing is collected.
+collect_ignore_glob = [] if importlib.util.find_spec("deepspeed") else ["test_*.py"]

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Makes the two environments in which tests/frameworks runs: the versions that users pin, and the newest ones. Safe to
+# run again: a set whose requirements did not change is left alone. Prints nothing unless there is something to do.
+# Usage: tools/frameworks.sh [DIRECTORY] [SET...]
+set -eu
+cd "$(dirname "$0")/.."
+directory=${1:-/var/tmp/slurm_ft-frameworks}
+[ $# = 0 ] || shift
+[ $# != 0 ] || set -- pins current
+python=${PYTHON:-/usr/bin/python3}
+
+# deepspeed compiles its operators when a training first uses them, with Python's headers.
+missing=
+[ -x /usr/bin/g++ ] || missing="$missing g++"
+"$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+    missing="$missing python3-dev"
+if [ -n "$missing" ]; then
+    echo "frameworks: installing with apt:$missing"
+    sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    $sudo apt-get update -qq
+    # shellcheck disable=SC2086 # a list of names
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing
+fi
+
+for name in "$@"; do
+    requirements=tests/frameworks/requirements-$name.txt
+    venv=$directory/$name
+    stamp=$venv/requirements.txt
+    cmp -s "$requirements" "$stamp" && continue
+    echo "frameworks: installing $requirements into $venv (1.3 GB; the first time takes minutes)"
+    mkdir -p "$directory"
+    [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
+    # deepspeed's build imports torch, so it comes second and builds in this environment.
+    "$venv/bin/python" -m pip install --quiet wheel setuptools ninja
+    grep -v '^deepspeed' "$requirements" > "$venv/first.txt"
+    "$venv/bin/python" -m pip install --quiet -r "$venv/first.txt"
+    "$venv/bin/python" -m pip install --quiet --no-build-isolation -r "$requirements"
+    cp "$requirements" "$stamp"
+done
