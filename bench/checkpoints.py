@@ -254,7 +254,8 @@ def bench_deep(base: Path, size: int, rounds: int, *, cold_too: bool) -> None:
         file = large_file(made[0])
         name, gigabytes = hash_command(file)[0], file.stat().st_size / 1e9
         for cold in (False, True) if cold_too else (False,):
-            rows.append(row(title + ", cold cache" * cold, gigabytes, measure(made, rounds, cold=cold)))
+            speeds = measure(made, rounds, cold=cold)
+            rows.append(row(title + ", cold cache" * cold, gigabytes, speeds))
         file.unlink()
     header = ["", "cat", name, "ours", "of cat", "of the hash", f">= {SHARE_TARGET:.0%}", "MB", f"< {MEMORY_TARGET_MB}"]
     table.show(f"Deep check of {size / 1e9:.1f} GB (GB/s, median)", header, rows)
