@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .dcp import check_dcp
 from .deepspeed_tag import check_deepspeed_tags
 from .json_file import check_json
+from .mindspore import check_ckpt_file
 from .safetensors import check_safetensors
 from .sharded_index import check_sharded_indexes
 from .torch_file import check_torch_file
@@ -24,7 +25,7 @@ CHECKERS: tuple[tuple[str, Checker], ...] = (
     ("*.json", check_json),
     ("*.pt", check_torch_file),
     ("*.pth", check_torch_file),
-    ("*.ckpt", check_torch_file),
+    ("*.ckpt", check_ckpt_file),
     ("*.pkl", check_torch_file),
     ("pytorch_model*.bin", check_torch_file),
     ("adapter_model*.bin", check_torch_file),
