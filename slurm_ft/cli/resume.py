@@ -43,6 +43,7 @@ from slurm_ft.checkpoints.layouts import BY_NAME
 from slurm_ft.cli.banner import ask_slurm, banner, restart_of
 from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.cli.progress_bar import ProgressBar
+from slurm_ft.cli.supervised import HangingStorageError, supervised
 
 if TYPE_CHECKING:
     import argparse
@@ -78,11 +79,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="rename broken checkpoints away, reversibly (default auto: only where the framework would pick one)",
     )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=1800.0,
+        metavar="SECONDS",
+        help="give up if the storage has not answered by then (default 1800)",
+    )
     parser.add_argument("--world-size", type=int, metavar="N", help="ranks of this job, where the layout depends on it")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command. Raises SlurmFtError, after telling the evaluating shell to stop, if storage does not answer."""
+    """Run the command. Raises HangingStorageError, after telling the evaluating shell to stop, if storage hangs.
+
+    A child does all that touches the storage: a process that waits for a dead file server cannot be interrupted.
+    """
+    try:
+        code, output = supervised(lambda: _decide(args), args.timeout, printable(str(args.output_dir)))
+    except HangingStorageError as error:
+        _hand_over(f"exit {error.exit_code}\n".encode())
+        raise
+    _hand_over(output)
+    return code
+
+
+def _decide(args: argparse.Namespace) -> int:
+    """Choose, act, report, and write the assignments. Raises SlurmFtError after writing `exit` for the shell."""
     info = ask_slurm(os.environ)
     with translated():
         try:
@@ -90,13 +112,13 @@ def run(args: argparse.Namespace) -> int:
             actions = act_on(search, quarantine_when=args.quarantine, job_id=os.environ.get("SLURM_JOB_ID", "manual"))
         except CheckpointError as error:
             _log(banner(os.environ, info, "impossible", datetime.now(timezone.utc)))
-            _hand_over(f"exit {error.exit_code}\n")
+            _hand_over(f"exit {error.exit_code}\n".encode())
             raise
     _log(banner(os.environ, info, _resume(search), datetime.now(timezone.utc)))
     for line in report(search, restart_of(os.environ), actions):
         _log(line)
     write_record(search, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0"))
-    _hand_over(assignments(search))
+    _hand_over(os.fsencode(assignments(search)))
     return 0
 
 
@@ -175,7 +197,7 @@ def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _hand_over(text: str) -> None:
+def _hand_over(text: bytes) -> None:
     """Write the bytes of the path as they are: a directory's name need not be valid in the locale's encoding."""
-    sys.stdout.buffer.write(os.fsencode(text))
+    sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()

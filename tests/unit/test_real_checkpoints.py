@@ -59,9 +59,10 @@ def files_of(checkpoint):
     return sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name not in unimportant)
 
 
-@pytest.mark.parametrize("name", SPECIMENS)
-def test_the_newest_is_found_by_itself_and_is_whole(name):
-    search = choose(FROZEN / name / "output", "auto", DEEP)
+@every()
+def test_the_newest_is_found_by_itself_and_is_whole(output):
+    name = output.parent.name
+    search = choose(output, "auto", DEEP)
     assert search.layout.name == provenance(name)["framework"]
     assert search.point is not None, search.rejected
     assert search.point.finding.verdict is Verdict.VALID, search.point.finding
@@ -71,11 +72,12 @@ def test_the_newest_is_found_by_itself_and_is_whole(name):
     assert {"model", "optimizer", "epoch/step"} <= {state.value for state in search.judgement.states}
 
 
-@pytest.mark.parametrize("name", SPECIMENS)
-def test_the_older_one_is_whole_too(name):
+@every()
+def test_the_older_one_is_whole_too(output):
     """Alone, without a newer sibling: Accelerate's has no sampler, and nothing tells that none was ever saved."""
+    name = output.parent.name
     older = replace(DEEP, at_most_step=40 if name == "mindspore" else 9)
-    search = choose(FROZEN / name / "output", provenance(name)["framework"], older)
+    search = choose(output, provenance(name)["framework"], older)
     if name in ONLY_THE_NEWEST:
         assert search.rejected[0].finding.verdict is Verdict.INCONSISTENT
     else:
