@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-matrix bench bench-ettr fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix bench bench-ettr bench-checkpoint soak fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -48,6 +48,10 @@ test-frameworks: ## real trainings in the pinned and in the newest versions of t
 	$(FRAMEWORKS)/pins/bin/pytest tests/frameworks
 	$(FRAMEWORKS)/current/bin/pytest tests/frameworks
 
+test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in $(FRAMEWORKS))
+	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
+	SLURM_FT_FRAMEWORKS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)
 
@@ -55,11 +59,19 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/failover.py
 	$(SUDO) $(BIN)/python bench/epilog.py
 	$(SUDO) $(BIN)/python bench/watch.py
+	$(SUDO) $(BIN)/python bench/evidence.py
 	$(BIN)/python bench/kernel_log.py
 	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr
+
+bench-checkpoint: setup ## what a checkpoint costs the training, against torch.save and torch.distributed.checkpoint
+	$(BIN)/python bench/checkpoint.py --layers 24
+	$(BIN)/python bench/checkpoint.py --layers 96 --steps 4
+
+soak: setup ## 200 kills at random moments instead of a handful (half an hour)
+	SLURM_FT_KILLS=200 $(BIN)/pytest tests/checkpointing/test_own_loop.py -k killed --timeout 3600
 
 fmt: setup
 	$(BIN)/ruff check --fix .

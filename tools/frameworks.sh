@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the two environments in which tests/frameworks runs: the versions that users pin, and the newest ones. Safe to
-# run again: a set whose requirements did not change is left alone. Prints nothing unless there is something to do.
+# Makes the environments in which tests/frameworks and tests/specimens run: the versions that users pin, the newest ones,
+# and one for each other framework. Safe to run again: a set whose requirements did not change is left alone. Prints nothing unless there is something to do.
 # Usage: tools/frameworks.sh [DIRECTORY] [SET...]
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,6 +25,7 @@ fi
 
 for name in "$@"; do
     requirements=tests/frameworks/requirements-$name.txt
+    [ -e "$requirements" ] || requirements=tests/specimens/requirements-$name.txt
     venv=$directory/$name
     stamp=$venv/requirements.txt
     cmp -s "$requirements" "$stamp" && continue
@@ -36,5 +37,8 @@ for name in "$@"; do
     grep -v '^deepspeed' "$requirements" > "$venv/first.txt"
     "$venv/bin/python" -m pip install --quiet -r "$venv/first.txt"
     "$venv/bin/python" -m pip install --quiet --no-build-isolation -r "$requirements"
+    without=$(sed -n 's/^# without: //p' "$requirements")
+    # shellcheck disable=SC2086 # a list of names
+    [ -z "$without" ] || "$venv/bin/python" -m pip uninstall --quiet --yes $without
     cp "$requirements" "$stamp"
 done

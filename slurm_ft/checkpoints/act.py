@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .candidate import Candidate
+from .choose import Rejected
+from .finding import inconsistent
 from .layout import OwnLatest, ResumeBy
 from .layouts import BY_NAME
 from .quarantine import Moved, quarantine
 from .trackers import repair_trackers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from .choose import Search
@@ -30,20 +34,32 @@ def act_on(search: Search, *, quarantine_when: str = "auto", job_id: str = "manu
     """Move broken checkpoints aside and repair trackers, as the layout needs. Raises CheckpointError.
 
     `auto` moves only what the framework's own "latest" would pick: it takes the highest number or the newest time, and
-    the broken ones are newer than the point. With a tracker, setting it is enough.
+    the broken ones are newer than the point. With a tracker, setting it is enough; if nothing is valid, it goes aside.
     """
-    moved = tuple(
+    moved = [
         quarantine(search.directory, rejected, job_id)
         for rejected in (search.rejected if _to_move(search, quarantine_when) else ())
-    )
+    ]
+    if search.point is None and quarantine_when != "never":
+        moved += [quarantine(search.directory, tracker, job_id) for tracker in _misleading_trackers(search)]
     trackers = repair_trackers(search.layout, search.point) if search.point else ()
-    return Actions(moved, trackers)
+    return Actions(tuple(moved), trackers)
 
 
 def _to_move(search: Search, when: str) -> bool:
     if when == "auto":
         return search.layout.own_latest in (OwnLatest.NUMBER, OwnLatest.MTIME)
     return when == "always"
+
+
+def _misleading_trackers(search: Search) -> Iterator[Rejected]:
+    """Trackers beside broken checkpoints when none is valid: training is to start from scratch, and they prevent it."""
+    places = dict.fromkeys(rejected.candidate.path.parent for rejected in search.rejected)
+    for tracker in search.layout.trackers:
+        for path in (place / tracker.name for place in places if not tracker.inside):
+            if path.is_file():
+                candidate = Candidate(0, path, search.layout, search.directory)
+                yield Rejected(candidate, inconsistent("it names a checkpoint, and none is valid"))
 
 
 def resume_by(search: Search) -> ResumeBy:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from slurm_ft import config, journal
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.journal_entry import Entry
-from slurm_ft.node import event_file
-from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.node import event_file, judgement_file
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord
 from slurm_ft.status.explain import Sources, explain
+
+T = TypeVar("T")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +30,14 @@ def run(arguments: argparse.Namespace) -> int:
     slurm = CommandLine.of(settings).impatient()
     unseen: list[str] = []
     entries = _journal(settings, unseen)
-    events, log = _events(settings, unseen), _log(settings, unseen)
+    events = _of_nodes(settings.state_dir / "events", event_file.read, "event files", unseen)
+    judged = _of_nodes(settings.state_dir / "judged", judgement_file.read, "judgements", unseen)
+    unseen.append("event files and judgements of other machines than this one")
     first = slurm.job(arguments.job)
     jobs = slurm.jobs((f"--jobs={arguments.job}",)) if first else []
     nodes = slurm.nodes()
     every = [
-        Sources(raw_id, job, nodes, entries, events, log, tuple(unseen))
+        Sources(raw_id, job, nodes, entries, events, judged, tuple(unseen))
         for raw_id, job in _found(arguments.job, jobs, entries)
     ]
     if not every:
@@ -63,29 +67,11 @@ def _journal(settings: Config, unseen: list[str]) -> list[Entry]:
         return []
 
 
-def _events(settings: Config, unseen: list[str]) -> dict[str, list[RecordedEvent]]:
-    """Of all nodes whose event files are here: one on a real node."""
-    directory = event_file.path_of(settings.state_dir, "x").parent
+def _of_nodes(directory: Path, read: Callable[[Path], list[T]], what: str, unseen: list[str]) -> dict[str, list[T]]:
+    """Of all nodes whose files are here: one on a real node."""
     try:
         paths = sorted(directory.glob("*.jsonl")) if directory.exists() else []
-        events = {path.stem: event_file.read(path) for path in paths}
+        return {path.stem: read(path) for path in paths}
     except OSError as error:
-        unseen.append(f"the nodes' event files ({directory}: {error.strerror})")
+        unseen.append(f"the nodes' {what} ({directory}: {error.strerror})")
         return {}
-    unseen.append("event files and logs of other machines than this one")
-    return events
-
-
-def _log(settings: Config, unseen: list[str]) -> list[str]:
-    if settings.log_file is None:
-        unseen.append("the hooks' log (it goes to syslog)")
-        return []
-    return _lines(settings.log_file, unseen)
-
-
-def _lines(path: Path, unseen: list[str]) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        unseen.append(f"the hooks' log ({path}: {error.strerror})")
-        return []

@@ -21,6 +21,7 @@ COMMANDS = {
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
     "checkpoints": ("slurm_ft.cli.checkpoints", "list and validate checkpoints; move back what was moved aside"),
     "watch": ("slurm_ft.cli.watch", "watch a node's GPUs, and fail over jobs that hang on a broken one"),
+    "check-node": ("slurm_ft.cli.check_node", "look at the GPUs of a node while no job is on it"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "reconcile": ("slurm_ft.cli.reconcile", "finish the failovers whose hooks were killed (root, on the controller)"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PIECE_BYTES = 65536
+REAP_TRIES, REAP_PAUSE = 50, 0.1  # five seconds, on a busy machine too
 
 
 class HangingStorageError(SlurmFtError):
@@ -45,12 +46,21 @@ def supervised(work: Callable[[], int], seconds: float, what: str) -> tuple[int,
     finally:
         os.close(reader)
     if output is None:
-        os.kill(child, signal.SIGKILL)  # takes effect once the storage answers, if ever
+        _kill(child)
         raise HangingStorageError(
             f"{what} did not answer within {seconds:.0f} s",
             "Nothing was decided: make it readable on this node, then requeue the job",
         )
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), output
+
+
+def _kill(child: int) -> None:
+    """End the child and take its exit status; one that waits for the storage dies when that answers, if ever."""
+    os.kill(child, signal.SIGKILL)
+    for _ in range(REAP_TRIES):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return
+        time.sleep(REAP_PAUSE)
 
 
 def _in_child(work: Callable[[], int], writer: int) -> None:

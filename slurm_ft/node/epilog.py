@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from logging import Logger
+from pathlib import Path
 
 from slurm_ft.classify import classify
 from slurm_ft.classify.repeats import PastFault, past_fault
@@ -13,7 +15,7 @@ from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions
 from slurm_ft.log import open_log
 from slurm_ft.model import IMAGE_PULL, Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file, fault_history
+from slurm_ft.node import attempt_file, fault_history, judgement_file
 from slurm_ft.node.observe import observe
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.job_output import UID
@@ -32,6 +34,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     overrides, history = load_overrides(config.verdict_overrides), _history(environ, key, evidence)
     verdict = classify(evidence, environment.exit_status(environ), overrides, history)
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
+    _keep(judgement_file.path_of(config.state_dir, node), verdict, evidence, key, log)
     if not _concerns_the_controller(verdict):
         return 0
     action = verdict.node_action if config.mode is Mode.ACT else NodeAction.NONE
@@ -42,6 +45,16 @@ def run(environ: Mapping[str, str], config: Config) -> int:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
         return DRAIN_FAILED if action is NodeAction.DRAIN else 0
     return 0
+
+
+def _keep(path: Path, verdict: Verdict, evidence: Sequence[Evidence], key: JobKey, log: Logger) -> None:
+    """For `slurm-ft explain`. A full disk costs the record, never the job."""
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    kept = judgement_file.judgement(verdict, evidence, f"{key.raw_id}.{key.attempt}", now=time.time(), uptime=uptime)
+    try:
+        judgement_file.append(path, kept)
+    except OSError as error:
+        log.error("%s cannot be written: %s", path, error)
 
 
 def _concerns_the_controller(verdict: Verdict) -> bool:

@@ -1,5 +1,5 @@
-"""What `dcgmi diag -r 1 -j` says of an idle node. Pure: for an admin's explicit check, never for an epilog, since the
-diagnostic occupies the GPUs.
+"""What `dcgmi diag -r 1 -j` says of an idle node: for an admin's explicit check (`slurm-ft check-node`), never for an
+epilog, since the diagnostic occupies the GPUs.
 
 NVIDIA documents no schema. Read here: DCGM 3.x (root `DCGM GPU Diagnostic`, `gpu_ids` or `gpu_id`, PASS/FAIL) and 4.x
 (root `DCGM Diagnostic`, `entity_group` and `entity_id`, Pass/Fail, `test_summary`).
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from slurm_ft.sensors import dcgm
+from slurm_ft.sensors.bounded_process import run_bounded
 from slurm_ft.sensors.kernel_lines import printable
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
-ISOLATE, UNKNOWN, RESET = 2, 3, 6  # dcgmErrorSeverity_t; 3 means that DCGM does not know, 5 is a setting
+ISOLATE, UNKNOWN, RESET = 2, 3, 6  # dcgmErrorSeverity_t; 3 means that DCGM does not know
+HARMLESS = (0, 1, 5)  # nothing, only to be watched, a setting
 # Severities by error id, for releases that print no severity (DCGM 4.6 sources).
 _ISOLATE_IDS = frozenset(
     (3, 4, 7, 8, 13, 15, 52, 57, 58, 70, 71, 79, 81, 86, 87, 95, 109, 111, *range(113, 117), *range(118, 123), 126)
@@ -40,6 +43,11 @@ class DiagFault:
         """Whether DCGM says to isolate or reset the GPU. Persistence mode that is off fails a test too: a setting."""
         return self.severity in (ISOLATE, RESET)
 
+    @property
+    def is_harmless(self) -> bool:
+        """Whether DCGM itself asks for nothing, or for another setting."""
+        return self.severity in HARMLESS
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -48,6 +56,25 @@ class Diagnosis:
     faults: tuple[DiagFault, ...] = ()
     passed: int = 0
     problem: str = ""
+
+
+def run_diag(timeout_s: float) -> Diagnosis:
+    """Run the quick diagnosis, for at most `timeout_s` seconds. Never raises."""
+    try:
+        output = run_bounded([dcgm.DCGMI, "diag", "-r", "1", "-j"], timeout_s, errors_too=True)
+    except OSError as error:
+        return Diagnosis(problem=f"{dcgm.DCGMI}: {error.strerror or error}")
+    if not output.ended:
+        return Diagnosis(problem=f"dcgmi diag gave no whole answer within {timeout_s:g} s")
+    return parse_diag(output.text)
+
+
+def addresses(timeout_s: float) -> dict[int, str]:
+    """DCGM's number of a GPU -> canonical address; empty if it does not say."""
+    try:
+        return dcgm.parse_discovery(run_bounded([dcgm.DCGMI, "discovery", "-l"], timeout_s).text)
+    except OSError:
+        return {}
 
 
 def parse_diag(text: str) -> Diagnosis:

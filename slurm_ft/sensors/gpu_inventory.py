@@ -39,6 +39,12 @@ def gpus_of_job(
     return None if indices else frozenset()
 
 
+def gpus_of_node(configured: Sequence[str] = (), cache: Path | None = None) -> frozenset[str]:
+    """The canonical addresses of all GPUs that the node should have; see gpus_of_job for the sources."""
+    first: Inventory = next((found for found in _inventories(configured, cache, PROC_ROOT) if found), {})
+    return frozenset(first.values())
+
+
 def _inventories(configured: Sequence[str], cache: Path | None, proc_root: Path) -> Iterator[Inventory]:
     if configured:
         yield from_configuration(configured)

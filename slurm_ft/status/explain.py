@@ -1,13 +1,13 @@
 """Why a job was failed over or not: for each attempt the evidence, the rule that fired, and what was done. Pure.
 
 It shows what it was given, and says what it could not see: a user sees the ledger and the nodes' records, an admin on
-the controller the journal besides, and one on a node that node's event file and log.
+the controller the journal besides, and one on a node that node's event file and judgements.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from slurm_ft.failover import ledger, node_record
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Attempt, Decision, Domain, Ledger, NodeVerdict
 from slurm_ft.node.event_file import RecordedEvent
+from slurm_ft.node.judgement_file import Judgement
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
 
 OVERLAP = 86400.0  # seconds; see _of_this_job
@@ -22,14 +23,14 @@ OVERLAP = 86400.0  # seconds; see _of_this_job
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All that could be read. `events` are by node; `unseen` says what could not be read, and why."""
+    """All that could be read. `events` and `judged` are by node; `unseen` says what could not be read, and why."""
 
     raw_id: int
     job: JobRecord | None  # None: Slurm has forgotten it
     nodes: Sequence[NodeRecord] = ()
     journal: Sequence[Entry] = ()
     events: Mapping[str, Sequence[RecordedEvent]] | None = None
-    log: Sequence[str] = ()
+    judged: Mapping[str, Sequence[Judgement]] | None = None
     unseen: tuple[str, ...] = ()
 
 
@@ -60,18 +61,24 @@ def _attempts(sources: Sources, history: Ledger) -> list[int]:
     numbers = {attempt.number for attempt in history.attempts}
     numbers |= {entry.key.attempt for entry in _entries(sources)}
     numbers |= {verdict.attempt for verdict in _verdicts(sources)}
+    prefix = f"{sources.raw_id}."
+    judged = (one for every in (sources.judged or {}).values() for one in every if _of_this_job(sources, one.at))
+    own = (one.attempt.removeprefix(prefix) for one in judged if one.attempt.startswith(prefix))
+    numbers |= {int(number) for number in own if number.isdecimal()}
     return sorted(numbers | ({sources.job.restarts} if sources.job else set()))
 
 
 def _attempt(sources: Sources, history: Ledger, number: int) -> list[str]:
     past = next((attempt for attempt in history.attempts if attempt.number == number), None)
     entries = [entry for entry in _entries(sources) if entry.key.attempt == number]
-    evidence = [*_from_nodes(sources, number), *_from_events(sources, number)]
+    judged = _judgements(sources, number)
+    seen = [line for node, one in judged for line in _seen(node, one)]
+    evidence = [*seen, *_from_nodes(sources, number), *_from_events(sources, number)]
     if past and past.text and not evidence:
         evidence = [f"ledger: {past.text}"]
     body = [
         *(f"evidence  {line}" for line in evidence or ["none that can be seen from here"]),
-        *(f"judged    {line}" for line in _from_log(sources, number)),
+        *(f"judged    {_verdict(node, one)}" for node, one in judged),
         *(f"{_word(entry):<9} {_clock(entry.at)} {_said(entry)}" for entry in entries),
     ]
     if past and not entries:
@@ -109,11 +116,30 @@ def _from_events(sources: Sources, number: int) -> list[str]:
     ]
 
 
-def _from_log(sources: Sources, number: int) -> list[str]:
-    """The node epilog's own words, e.g. `job 12 attempt 0 on n1: xid79: Xid 79 … is a hardware fault …`."""
-    address = sources.job.address if sources.job else str(sources.raw_id)
-    needle = f"job {address} attempt {number} on "
-    return list(dict.fromkeys(line.partition(needle)[2] for line in sources.log if needle in line))
+def _judgements(sources: Sources, number: int) -> list[tuple[str, Judgement]]:
+    """What the nodes' epilogs judged of this attempt."""
+    name = f"{sources.raw_id}.{number}"
+    return [
+        (node, one)
+        for node, every in (sources.judged or {}).items()
+        for one in _once(every, lambda one: replace(one, at=0.0))
+        if one.attempt == name and _of_this_job(sources, one.at)
+    ]
+
+
+def _seen(node: str, judged: Judgement) -> Iterator[str]:
+    """Each piece of evidence: where, from which sensor, when, the line itself."""
+    for one in judged.seen:
+        for at, text in one.lines:
+            yield f"{node} {'undated' if at is None else _clock(at)} {text} ({one.sensor})"
+        if one.detail:
+            yield f"{node} {one.sensor}{'' if one.readable else ' could not look'}: {one.detail}"
+
+
+def _verdict(node: str, judged: Judgement) -> str:
+    action = judged.node_action.replace("_", " ")
+    what = f"{judged.domain} {judged.cause}, rule {judged.rule}, node action {action}"
+    return f"{node} {_clock(judged.at)} {what}: {judged.reason}"
 
 
 def _word(entry: Entry) -> str:

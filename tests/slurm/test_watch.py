@@ -109,7 +109,15 @@ def assert_explained(lab: Lab, job: int, bad: str) -> None:
     """To an admin on the controller with all there is, to the user with the ledger and what the nodes carry."""
     environ = {"SLURM_FT_CONFIG": str(lab.layout.config)}
     story = lab.run(str(lab.command), "explain", str(job), env=environ)
-    for part in (f"restart 0 on {bad}", "event file, record", "record on the node", "watcher ", "rule hardware_fault"):
+    for part in (
+        f"restart 0 on {bad}",
+        "event file, record",
+        "(kernel_log)",
+        "node action drain",
+        "record on the node",
+        "watcher ",
+        "rule hardware_fault",
+    ):
         assert part in story
     assert "excluded" in lab.run(str(lab.command), "explain", str(job), env=environ, user=lab.spec.user)
 
@@ -136,9 +144,7 @@ def test_a_job_that_did_not_ask_runs_on_and_its_node_is_drained(lab: Lab) -> Non
         time.sleep(1)
         found = lab.job(job)
         assert (found["state"], found["restarts"], found["comment"]) == ("RUNNING", "0", "mine")
-        assert [(entry["action"], entry["rule"]) for entry in acts(lab, job)] == [
-            ("leave the job running", "not_opted_in")
-        ]
+        assert [(entry["action"], entry["rule"]) for entry in acts(lab, job)] == [("none", "not_opted_in")]
 
 
 @pytest.mark.parametrize(
@@ -266,6 +272,4 @@ def test_it_only_says_what_it_would_do_in_mode_observe(tmp_path_factory: pytest.
         time.sleep(1)
         assert lab.job(job)["state"] == "RUNNING"
         assert (lab.node(node)[1], lab.node(node)[2]) == ("", "")
-        assert [(entry["mode"], entry["action"]) for entry in acts(lab, job)] == [
-            ("observe", "end the job, to be requeued")
-        ]
+        assert [(entry["mode"], entry["action"]) for entry in acts(lab, job)] == [("observe", "requeue")]

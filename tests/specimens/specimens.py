@@ -14,20 +14,6 @@ FROZEN = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 REAL = "real"  # the framework's own training or checkpoint code wrote it
 EXACT = "exact-writer-calls"  # the calls of the framework's source, without its training loop
 
-# Environment -> what pip installs into it. torch's exact version matters: without it pip takes a CUDA build.
-TORCH = "torch==2.13.0"
-ENVIRONMENTS: dict[str, tuple[str, ...]] = {
-    "transformers": (TORCH, "transformers==5.24.0", "accelerate==1.15.0", "deepspeed==0.19.8", "peft", "ninja"),
-    "deepspeed": (TORCH, "transformers==5.10.2", "accelerate==1.13.0", "deepspeed==0.18.9", "peft", "ninja"),
-    "lightning": (TORCH, "lightning==2.6.6"),
-    "megatron": (TORCH, "megatron-core==0.16.1"),
-    "verl": (TORCH, "verl==0.9.1"),
-    "llamafactory": (TORCH, "llamafactory==0.9.5"),
-    "nemo": (TORCH, "nemo_toolkit[core]==2.2.1", "lightning==2.5.6"),
-    "mindspore": ("mindspore==2.10.0",),
-    "torchtitan": (TORCH, "torchtitan==0.3.0", "torchtune==0.6.1", "torchao==0.15.0"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Specimen:
@@ -35,7 +21,7 @@ class Specimen:
 
     name: str
     framework: str  # the name for `--framework`
-    environment: str
+    environment: str  # tools/frameworks.sh makes it from requirements-<environment>.txt
     script: str
     mode: str = ""
     ranks: int = 1
@@ -51,13 +37,13 @@ class Specimen:
 
 def _trainer(name: str, mode: str, ranks: int, *packages: str) -> Specimen:
     return Specimen(
-        f"hf_{name}", "hf", "transformers", "transformers_trainer.py", mode, ranks, packages=("transformers", *packages)
+        f"hf_{name}", "hf", "current", "transformers_trainer.py", mode, ranks, packages=("transformers", *packages)
     )
 
 
 def _accelerate(name: str, kind: str, note: str) -> Specimen:
     return Specimen(
-        f"accelerate_{name}", "accelerate", "transformers", "accelerate_states.py", name, 2, kind, note, ("accelerate",)
+        f"accelerate_{name}", "accelerate", "current", "accelerate_states.py", name, 2, kind, note, ("accelerate",)
     )
 
 
@@ -75,7 +61,7 @@ SPECIMENS: tuple[Specimen, ...] = (
         Specimen(
             f"deepspeed_stage{stage}",
             "deepspeed",
-            "deepspeed",
+            "pins",
             "deepspeed_loop.py",
             str(stage),
             2,
@@ -86,8 +72,8 @@ SPECIMENS: tuple[Specimen, ...] = (
     _accelerate("ddp", REAL, ""),
     _accelerate("fsdp_sharded", EXACT, _FSDP),
     _accelerate("fsdp_full", EXACT, _FSDP),
-    Specimen("pytorch_plain", "pytorch", "transformers", "torch_scripts.py", "plain"),
-    Specimen("dcp_fsdp", "dcp", "transformers", "torch_scripts.py", "dcp", 2),
+    Specimen("pytorch_plain", "pytorch", "current", "torch_scripts.py", "plain"),
+    Specimen("dcp_fsdp", "dcp", "current", "torch_scripts.py", "dcp", 2),
     Specimen("lightning", "lightning", "lightning", "lightning_trainer.py", packages=("lightning",)),
     Specimen("megatron_dist", "megatron", "megatron", "megatron_core.py", "dist", 2, REAL, _DRIVER, ("megatron-core",)),
     Specimen(

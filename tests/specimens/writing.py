@@ -14,7 +14,7 @@ from specimens import WRITERS, Specimen
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Below it, one virtual environment for each name in specimens.ENVIRONMENTS. tools/frameworks.py makes them.
+# Below it, one virtual environment for each set of requirements; tools/frameworks.sh makes them.
 DIRECTORY = Path(os.environ.get("SLURM_FT_FRAMEWORKS", "/var/tmp/slurm_ft-frameworks"))
 LIMIT_SECONDS = 900  # DeepSpeed compiles for minutes the first time
 

@@ -19,18 +19,29 @@ from slurm_ft.model import (
     Domain,
     Event,
     EventKind,
+    Evidence,
     JobKey,
     JobState,
     Ledger,
+    NodeAction,
     NodeVerdict,
+    Verdict,
 )
-from slurm_ft.node import event_file
+from slurm_ft.node import event_file, judgement_file
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord
 from slurm_ft.status.explain import Sources, explain
 
 LINE = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+VERDICT = Verdict(
+    Domain.HARDWARE, "xid79", "hardware_fault", "Xid 79 is a hardware fault.", node_action=NodeAction.DRAIN
+)
+EVIDENCE = (
+    Evidence("kernel_log", readable=True, events=(Event(EventKind.XID, 79, "0000:3b:00", LINE, 100.0),)),
+    Evidence("nvml", readable=False, detail="no answer"),
+)
+JUDGED = judgement_file.judgement(VERDICT, EVIDENCE, "12.0", now=2000.0, uptime=150.0)
 PAST = Attempt(0, "n1", 1000.0, 2000.0, Domain.HARDWARE, "xid79", ("n1",), counted=True, text=LINE)
 REQUEUE = Decision(
     Action.REQUEUE, JobState.FAILOVER_IN_PROGRESS, Domain.HARDWARE, "xid79", 1, 3, "hardware_fault",
@@ -55,16 +66,20 @@ def test_shows_each_attempt_from_evidence_to_what_was_done(job: JobRecord, fault
             [node("n1", "drain", node_record.add("", fault))],
             [DECIDED, REFUSED],
             {"n1": [RecordedEvent("b", 77, 1999.0, event, ("12.0",)), RecordedEvent("b", 78, 1999.0, event, ("9.0",))]},
-            ["2026 1 node_epilog INFO job 12 attempt 0 on n1: xid79: Xid 79 is a hardware fault."],
+            {"n1": [JUDGED, replace(JUDGED, attempt="9.0")]},
             ("the moon",),
         )
     )
     lines = [line.strip() for line in text.splitlines()]
     assert lines[0].startswith("job 12 train of alice: RUNNING, restarts 1; 1 failovers spent, excluded n1")
     assert lines[1].startswith("restart 0 on n1, ")
-    assert "hardware xid79 GPU 0000:3b:00: NVRM: Xid" in lines[2]
-    assert "record 77" in lines[3]
-    assert lines[4] == "judged    n1: xid79: Xid 79 is a hardware fault."
+    assert lines[2].startswith("evidence  n1 ")
+    assert lines[2].endswith(f"{LINE} (kernel_log)")
+    assert lines[3] == "evidence  n1 nvml could not look: no answer"
+    assert "hardware xid79 GPU 0000:3b:00: NVRM: Xid" in lines[4]
+    assert "record 77" in lines[5]
+    assert lines[6].endswith("hardware xid79, rule hardware_fault, node action drain: Xid 79 is a hardware fault.")
+    lines = lines[2:]
     assert "requeue, rule hardware_fault: xid79 on n1" in lines[5]
     assert lines[6].endswith("x: y")
     assert lines[7].startswith("restart 1 on n2, ")
@@ -75,9 +90,9 @@ def test_shows_each_attempt_from_evidence_to_what_was_done(job: JobRecord, fault
 def test_what_a_killed_hook_wrote_twice_is_told_once(job: JobRecord) -> None:
     event = Event(EventKind.XID, 79, "0000:3b:00", LINE, 100.0)
     twice = [DECIDED, replace(DECIDED, at=2001.5), REFUSED, replace(REFUSED, at=2003.0)]
-    log = ["1 INFO job 12 attempt 0 on n1: xid79: words", "2 INFO job 12 attempt 0 on n1: xid79: words"]
+    judged = {"n1": [JUDGED, replace(JUDGED, at=JUDGED.at + 1)]}
     recorded = [RecordedEvent("b", 77, at, event, ("12.0",)) for at in (1999.0, 1999.5)]
-    text = explain(Sources(12, job, journal=twice, events={"n1": recorded}, log=log))
+    text = explain(Sources(12, job, journal=twice, events={"n1": recorded}, judged=judged))
     for part in ("judged ", "decided ", "failed ", "record 77"):
         assert text.count(part) == 1
 
@@ -132,7 +147,7 @@ class TestCommand:
         out = capsys.readouterr().out
         assert "rule hardware_fault" in out
         assert "(event file, record 77)" in out
-        assert "not seen: the hooks' log (" in out
+        assert "not seen: event files and judgements of other machines" in out
 
     def test_says_what_is_not_here(self, settings: Config, capsys: pytest.CaptureFixture[str]) -> None:
         assert main.main(["explain", "12"]) == 0

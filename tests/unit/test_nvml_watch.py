@@ -127,6 +127,9 @@ def test_one_that_ends_is_asked_again_later_and_then_works(
     while watched.child is not None and time.monotonic() < end:
         watched.turn()
     assert "ended with error 15" in caplog.text
+    ended = watched.sources._slots[0].ended
+    assert ended is not None
+    reap(ended)
     watched.sources._slots[0].open_at = 0.0
     nvml_stub.answers("event 0 once:0 8 79")
     assert [event.pci for event in watched.until(1)] == [FIRST]

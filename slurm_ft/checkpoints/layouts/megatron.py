@@ -77,6 +77,8 @@ def _legacy(files: Files, level: Level) -> Iterator[Finding]:
     ranks = (expected_ranks(common) or beside) | {name for name in present if RANK.fullmatch(name)}
     optimizer = files.has(f"mp_rank_*/{OPTIMIZER}") or bool(_argument(common, "use_distributed_optimizer"))
     saved = not _argument(common, "no_save_optim")
+    if isinstance(common, dict) and not saved:
+        yield Finding(Verdict.WEIGHTS_ONLY, "saved with --no-save-optim: it has no optimizer")
     for rank in sorted(ranks):
         wanted = (MODEL, OPTIMIZER) if optimizer and saved else (MODEL,)
         missing = next((name for name in wanted if f"{rank}/{name}" not in files.entries), None)

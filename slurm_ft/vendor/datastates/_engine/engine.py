@@ -206,7 +206,8 @@ class Engine:
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) -> None:
         if os.getpid() != self._pid or self._closed:
             return
-        self._seen.step_of(optimizer)
+        if self._seen.step_of(optimizer):
+            optimizer.register_load_state_dict_pre_hook(lambda *_: self.fence())
         flight = self._flight
         self._pace.step(time.monotonic(), saving=flight is not None and not flight.done)
         self.fence()

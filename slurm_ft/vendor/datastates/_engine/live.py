@@ -26,10 +26,14 @@ class SeenOptimizers:
 
     def __init__(self) -> None:
         self._recent: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
-    def step_of(self, optimizer: torch.optim.Optimizer) -> None:
-        """Note that it is about to step."""
+    def step_of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Note that it is about to step; return whether it is seen for the first time."""
+        new = optimizer not in self._known
+        self._known.add(optimizer)
         self._recent.add(optimizer)
+        return new
 
     def forget(self) -> None:
         """Begin a new interval between saves."""

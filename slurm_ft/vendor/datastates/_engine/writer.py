@@ -7,7 +7,10 @@ durable sooner. Elsewhere writes are buffered and started early, so that fsync f
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
+import functools
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from .image import FileImage
     from .pool import Buffer
     from .snapshot import Chunk, Snapshot
+
+
+SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 
 
 class OutputFile:
@@ -48,6 +54,8 @@ class OutputFile:
                 raise
             self._go_buffered()
             _write_all(self._descriptor, buffer.view[: chunk.length], offset)
+        if not self._direct:
+            _start_writeback(self._descriptor, offset, chunk.length)
         with self._lock:
             self._unwritten -= 1
             if self._unwritten:
@@ -93,6 +101,17 @@ def _write_all(descriptor: int, view: memoryview, offset: int) -> None:
     while view:
         count = os.pwrite(descriptor, view, offset)
         view, offset = view[count:], offset + count
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _start_writeback(descriptor: int, offset: int, length: int) -> None:
+    """Ask the kernel to begin writing these pages now. Only a hint: fsync is what makes them durable."""
+    with contextlib.suppress(AttributeError):  # a libc without it
+        _libc().sync_file_range(descriptor, ctypes.c_int64(offset), ctypes.c_int64(length), SYNC_FILE_RANGE_WRITE)
 
 
 class Workers:
