@@ -20,7 +20,8 @@ import yaml
 from slurm_ft.errors import ConfigError
 
 CONFIG_VARIABLE = "SLURM_FT_CONFIG"
-SHELL_KEYS = ("opt_in", "slurm_bin", "slurm_conf")  # epilog/slurmctld_epilog reads these without Python
+# epilog/slurmctld_epilog and prolog/node_prolog read these without Python
+SHELL_KEYS = ("opt_in", "slurm_bin", "slurm_conf", "prolog_gate")
 DEFAULT_CONFIG = Path("/etc/slurm/slurm_ft.yaml")
 
 
@@ -46,6 +47,14 @@ class FailedStep(str, Enum):
     FAILOVER = "failover"
 
 
+class Gate(str, Enum):
+    """Whether the node Prolog lets jobs start on a GPU that needs a repair: `observe` says so, `act` refuses."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ACT = "act"
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Everything a site may set. Durations are seconds."""
@@ -62,6 +71,7 @@ class Config:
     kernel_log_grace: float = 300.0  # a line this long after a known end still belongs to the attempt
     watch_grace: float = 60.0  # how long a job may outlive a fatal fault of its GPU before `slurm-ft watch` ends it
     gpu_inventory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prolog_gate: Gate = Gate.OFF
     nvml: bool = True  # ask NVML about a failed job's GPUs, where nvidia-ml-py is installed
     nvml_timeout: float = 3.0  # of one look at the GPUs
     nvml_events: bool = False  # have the watcher wait for NVML's events, which keeps every GPU of the node open
@@ -229,6 +239,11 @@ def _switch(value: object) -> bool:
     return value
 
 
+def _gate(value: object) -> Gate:
+    """YAML reads a bare off as a truth value."""
+    return Gate.OFF if value is False else _one_of(Gate)(value)
+
+
 def _dcgm(value: object) -> str:
     if value is False or value == "off":
         return "off"
@@ -261,6 +276,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "kernel_log_grace": _seconds(0, 86400),
     "watch_grace": _seconds(0, 86400),
     "gpu_inventory": _inventory,
+    "prolog_gate": _gate,
     "nvml": _switch,
     "nvml_timeout": _seconds(0.1, 20),
     "nvml_events": _switch,

@@ -170,6 +170,9 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
         return Next(Step.CLOSE, f"its restart count is {job.restarts} again")
     if job.state == "COMPLETING":
         return Next(Step.REQUEUE)
+    if job.state == "RUNNING":
+        # A backup controller took over from a saved state that is older than the end, which it will notice by itself.
+        return Next(Step.WAIT, "its controller has lost the end of the attempt")
     if job.state not in FAILED:
         return Next(Step.CLOSE, f"not requeued: the job is {job.state} by now")
     if now - progress.decided.at > LATE_REQUEUE:

@@ -19,6 +19,9 @@ HOOKS: Mapping[str, tuple[str, str]] = {
     "epilog_slurmctld": ("EpilogSlurmctld", "epilog/slurmctld_epilog"),
 }
 
+# The host name and the address of the backup controller: a machine of its own to Slurm.
+BACKUP_HOST, BACKUP_ADDRESS = "backup", "127.0.0.2"
+
 NO_HOOKS: Mapping[str, Path | None] = dict.fromkeys(HOOKS)
 
 # A Unix socket's path holds 107 characters, and slurmd puts `spool/n100/n100_1234567.4294967291` below the base.
@@ -32,6 +35,7 @@ class LabSpec:
     `hooks` maps a name of HOOKS to a script that takes its place, or to None for "not installed"; a name that is
     missing means our own hook. `slurm_conf` holds further lines; one that sets a parameter that we set too replaces
     ours. `config` overrides keys of slurm_ft.yaml. `keep` leaves the directory in place when the lab is stopped.
+    `backup` prepares a second slurmctld (Lab.start_backup).
     """
 
     nodes: int = 3
@@ -45,6 +49,7 @@ class LabSpec:
     config: Mapping[str, object] = field(default_factory=dict)
     hooks: Mapping[str, Path | None] = field(default_factory=dict)
     keep: bool = False
+    backup: bool = False
 
     def __post_init__(self) -> None:
         _check_range("nodes", self.nodes, 1, 1000)

@@ -15,7 +15,7 @@ from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions
 from slurm_ft.log import open_log
 from slurm_ft.model import IMAGE_PULL, Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file, fault_history, judgement_file
+from slurm_ft.node import attempt_file, fault_history, judgement_file, repair_mark
 from slurm_ft.node.observe import observe
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.job_output import UID
@@ -41,6 +41,8 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     try:
         note = node_verdict(verdict, key, node)
         log.info("job %s: %s", key.address, actions.report_fault(CommandLine.of(config), note, action))
+        if action is NodeAction.DRAIN:
+            repair_mark.write(environ, config.kernel_log)
     except SlurmFtError as error:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
         return DRAIN_FAILED if action is NodeAction.DRAIN else 0

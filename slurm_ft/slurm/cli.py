@@ -224,7 +224,7 @@ def _job(row: Sequence[str]) -> JobRecord:
         nodes=_text(nodes),
         restarts=int(restarts),
         requeue=requeue == "1",
-        batch=batch == "1",
+        batch=batch not in ("", "0"),  # Slurm counts launches in it: 2 after a Prolog refused the job (24.11, measured)
         exit_code=code,
         exit_signal=signal,
         submitted=_time(submitted),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config
 from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record
+from slurm_ft.failover.policy import NODE_DOWN
 from slurm_ft.model import IMAGE_PULL, Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.fields import reason_name
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
@@ -23,6 +24,7 @@ _FINAL = {
     "DEADLINE": JobState.TIMEOUT,
 }
 _FAILED = ("FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
+_LOST_NODE = ("NODE_FAIL", "BOOT_FAIL")
 # Slurm's reason while a job that failed is COMPLETING. A cancelled one has none, or one from its start (`Prolog`).
 _FAILING = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal", "NodeDown", "OutOfMemory")
 
@@ -122,7 +124,7 @@ def _state(job: JobRecord, failovers: Failovers) -> JobState:
 
 
 def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
-    if not failovers.opted_in:
+    if not failovers.opted_in or job.state in _LOST_NODE:  # Slurm requeues those itself where it may
         return JobState.FAILED
     if not failovers.faults:
         return JobState.INTERNAL_ERROR
@@ -160,6 +162,8 @@ def _cancelled_by_us(job: JobRecord, failovers: Failovers) -> bool:
 def _cause(job: JobRecord, failovers: Failovers) -> str:
     if failovers.faults:
         return failovers.faults[0].cause + ("" if job.requeue and job.batch else " (not requeueable)")
+    if job.state in _LOST_NODE:
+        return f"{NODE_DOWN} (not requeueable)"
     if job.state in _FAILED:
         return f"exit{job.exit_code}:{job.exit_signal}"
     attempts = failovers.history.attempts

@@ -137,7 +137,7 @@ def test_a_refused_record_is_tried_again_until_slurm_takes_it(site: Site, slurm:
     assert slurm.excluded["12"] == "n1"
 
 
-@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "TIMEOUT", "RUNNING", "PENDING"])
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "TIMEOUT", "PENDING"])
 def test_a_job_that_left_completing_meanwhile_is_not_revived(
     site: Site, slurm: FakeSlurm, decided: Progress, state: str
 ) -> None:
@@ -145,6 +145,16 @@ def test_a_job_that_left_completing_meanwhile_is_not_revived(
     assert not carry_out.carry_out(site, decided).open
     assert slurm.changes == []
     assert state in journal.entries(site.config.state_dir)[-1].detail
+
+
+def test_a_controller_that_has_lost_the_end_is_waited_for(site: Site, slurm: FakeSlurm, decided: Progress) -> None:
+    """A backup took over from an older saved state: the job runs for it, until it finds the node without it."""
+    slurm.set_job("12", state="RUNNING", ended=None)
+    at = carry_out.carry_out(site, decided)
+    assert at.open
+    assert slurm.changes == []
+    slurm.set_job("12", state="COMPLETING", restarts=1)
+    assert carry_out.carry_out(site, at).has(Stage.RECORDED)
 
 
 def test_a_job_that_shows_failed_by_now_is_requeued_and_dependents_are_told(
