@@ -43,10 +43,10 @@ test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
 
 FRAMEWORKS ?= /var/tmp/slurm_ft-frameworks
-test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in $(FRAMEWORKS))
+test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS)
-	$(FRAMEWORKS)/pins/bin/pytest tests/frameworks
-	$(FRAMEWORKS)/current/bin/pytest tests/frameworks
+	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks $(ONLY)
+	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks $(ONLY)
 
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in $(FRAMEWORKS))
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
@@ -70,8 +70,11 @@ bench-checkpoint: setup ## what a checkpoint costs the training, against torch.s
 	$(BIN)/python bench/checkpoint.py --layers 24
 	$(BIN)/python bench/checkpoint.py --layers 96 --steps 4
 
-soak: setup ## 200 kills at random moments instead of a handful (half an hour)
+soak: setup ## 200 kills at random moments instead of a handful, ZeRO-2 saved late 50 times over (an hour)
 	SLURM_FT_KILLS=200 $(BIN)/pytest tests/checkpointing/test_own_loop.py -k killed --timeout 3600
+	@tools/frameworks.sh $(FRAMEWORKS)
+	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks/soak_zero2.py
+	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks/soak_zero2.py
 
 fmt: setup
 	$(BIN)/ruff check --fix .

@@ -12,6 +12,7 @@ from small_training import WIDTH, Training, differences, load, save, snapshot_of
 from slurm_ft.vendor.datastates._engine import skeleton
 from slurm_ft.vendor.datastates._engine.image import FileImage
 from slurm_ft.vendor.datastates._engine.status import Outcome
+from slurm_ft.vendor.datastates._engine.writer import Workers
 
 COPIES = ("lazy", "eager")
 
@@ -133,8 +134,17 @@ def test_each_checkpoint_has_its_own_bytes(training, make_engine):
 
 
 @pytest.mark.parametrize("copy", COPIES)
-def test_a_tiny_pool_streams_and_blocks_but_saves_the_right_bytes(make_engine, slow_workers, copy):
+def test_a_tiny_pool_streams_and_blocks_but_saves_the_right_bytes(make_engine, monkeypatch, copy):
     """DataStates-LLM ends the process when a tensor is larger than its pool."""
+    starved, move = threading.Event(), Workers._move
+
+    def once_somebody_waits_for_room(self, *claim):
+        while not starved.wait(0.01):
+            if self._snapshot._starved:
+                starved.set()
+        move(self, *claim)
+
+    monkeypatch.setattr(Workers, "_move", once_somebody_waits_for_room)
     engine, large = make_engine(copy=copy, host_cache_size=8 / 1024), Training(layers=40)
     large.step(2)
     expected = snapshot_of(large.state())

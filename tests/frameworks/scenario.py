@@ -84,7 +84,11 @@ CHECKS = {"differences": differences, "pretrained": pretrained, "zero_to_fp32": 
 
 
 def train(run: dict, local_rank: int) -> dict:
-    """Train once; `run` has output_dir, and optionally arguments, hook, environment, resume, lora, deepspeed."""
+    """Train once; `run` has output_dir, and optionally what `run.get` names."""
+    for path in run.get("damage", []):
+        content = bytearray(Path(path).read_bytes())
+        content[len(content) // 2] ^= 1
+        Path(path).write_bytes(content)
     trainer = make_trainer(run)
     os.environ.pop("CKPT_LAST_STEP", None)
     os.environ.update(run.get("environment", {}))
@@ -92,9 +96,12 @@ def train(run: dict, local_rank: int) -> dict:
     if "hook" in run:
         from datastates.llm import DecoratedCheckpointing
 
-        engine = DecoratedCheckpointing(runtime_config={**run["hook"], "trainer": trainer}, rank=local_rank)
+        for _ in range(run.get("hooks", 1)):  # a notebook's cell may run twice
+            engine = DecoratedCheckpointing(runtime_config={**run["hook"], "trainer": trainer}, rank=local_rank)
     visits: list[int] = []
     trainer.add_callback(Visits(visits))
+    for _ in range(run.get("twins", 0)):  # of one class: each save appends to their state
+        trainer.add_callback(transformers.EarlyStoppingCallback(early_stopping_patience=100))
     result = trainer.train(resume_from_checkpoint=run.get("resume", False))
     return {
         "engine": engine is not None,

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("datastates.engine")
 
+# Adam's two moments: what a first guess of the state's size counts with.
+STATES_PER_PARAMETER = 2
+
 
 class Engine:
     """Saves below `root` in the background. One per training process; every rank makes its own."""
@@ -105,7 +108,7 @@ class Engine:
         if step == self._last_step:
             return Outcome.DUPLICATE
         if self.settings.back_pressure == "wait":
-            self.wait()
+            self.wait(self.settings.commit_timeout)
         order = (Outcome.DISABLED, Outcome.BUSY, Outcome.DUPLICATE, Outcome.STARTED)
         mine = order.index(self._ready(step))
         return order[self.ranks.minimum(mine)]
@@ -138,7 +141,7 @@ class Engine:
             raise
         self._devices.follow()
         snapshot = Snapshot(self._pool, chunks)
-        flight = Flight(plan, images, snapshot, self._scratch, self._finished)
+        flight = Flight(plan, images, snapshot, self._scratch, (self._finished, self._tell))
         self._change(in_flight_step=step, lazy=lazy, bytes=snapshot.bytes, blocking_bytes=capture.blocking_bytes)
         self._change(started=self._status.started + 1)
         self._flight = flight
@@ -208,9 +211,18 @@ class Engine:
             return
         if self._seen.step_of(optimizer):
             optimizer.register_load_state_dict_pre_hook(lambda *_: self.fence())
+            self._prepare_pinned_memory(optimizer)
         flight = self._flight
         self._pace.step(time.monotonic(), saving=flight is not None and not flight.done)
         self.fence()
+
+    def _prepare_pinned_memory(self, optimizer: torch.optim.Optimizer) -> None:
+        """Page-lock memory for what will be saved, in the background: a second for each 8 GiB (dynamo issue 13710)."""
+        if not self._pool.pinned:
+            return
+        parameters = sum(p.nbytes for group in optimizer.param_groups for p in group["params"])
+        size = self._pool.limit if parameters == 0 else (1 + STATES_PER_PARAMETER) * parameters
+        threading.Thread(target=self._pool.warm, args=(size,), name="datastates-pin", daemon=True).start()
 
     def _hook(self) -> Callable[[], None]:
         from torch.optim.optimizer import register_optimizer_step_pre_hook  # noqa: PLC0415 - torch is heavy
@@ -292,7 +304,7 @@ class Engine:
             flight.abandon(reason)
 
     def _finished(self, flight: Flight) -> None:
-        """Count, prune and get ready for the next save: in the flight's own thread."""
+        """Count what became of a save and delete what it supersedes: in the flight's own thread."""
         step = flight.plan.save.step
         self._change(in_flight_step=None, pool_bytes=self._pool.peak)
         if flight.error is not None:
@@ -308,12 +320,10 @@ class Engine:
         )
         log.info("checkpoint of step %d committed after %.2f s", step, flight.seconds)
         if flight.committed is not None:
-            self._after_commit(flight.committed, step)
-        self._pool.warm(self._pool.peak)
+            kept = self._protected | ({self._resumed} if self._resumed else set())
+            retention.prune(self.root, step, self._owner, self.settings, kept)
 
-    def _after_commit(self, path: Path, step: int) -> None:
-        kept = self._protected | ({self._resumed} if self._resumed else set())
-        retention.prune(self.root, step, self._owner, self.settings, kept)
+    def _tell(self, path: Path) -> None:
         for tell in self.on_commit:
             try:
                 tell(path)

@@ -43,7 +43,12 @@ class Flight:
     """A save under way."""
 
     def __init__(
-        self, plan: Plan, images: Sequence[FileImage], snapshot: Snapshot, scratch: Slab, done: Callable[[Flight], None]
+        self,
+        plan: Plan,
+        images: Sequence[FileImage],
+        snapshot: Snapshot,
+        scratch: Slab,
+        listeners: tuple[Callable[[Flight], None], Callable[[Path], None]],
     ) -> None:
         self.plan = plan
         self.snapshot = snapshot
@@ -52,7 +57,7 @@ class Flight:
         self.seconds = 0.0  # until it was durable
         self._images = images
         self._scratch = scratch
-        self._on_done = done
+        self._on_done, self._on_commit = listeners
         self._leaving = False
         self._started = time.monotonic()
         self._done = threading.Event()
@@ -97,8 +102,10 @@ class Flight:
             self.snapshot.fail(error)
             give_up(self.plan, error)
         finally:
-            self._done.set()
             self._on_done(self)
+            self._done.set()
+        if self.committed is not None:
+            self._on_commit(self.committed)
 
     def _write(self) -> None:
         with contextlib.ExitStack() as stack:
