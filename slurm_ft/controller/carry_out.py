@@ -26,6 +26,7 @@ MOST_STEPS = 6  # requeue, record, release and their looks; a bound, should Slur
 
 STAGE_AFTER: Mapping[Step, Stage] = {
     Step.REQUEUE: Stage.REQUEUED,
+    Step.NOTE: Stage.REQUEUED,
     Step.RECORD: Stage.RECORDED,
     Step.COUNT: Stage.COUNTED,
     Step.CANCEL: Stage.CLOSED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
 
@@ -54,6 +54,16 @@ class Site:
         except OSError as error:
             alert(self.log, f"the journal in {self.config.state_dir} cannot be read: {error}. {UNJOURNALED}")
             return []
+        return self._own(found)
+
+    def recent(self, seconds: float) -> list[Entry]:
+        """What was written into the journal within so many seconds, of all jobs."""
+        try:
+            return self._own(journal.recent(self.config.state_dir, self.now() - seconds))
+        except OSError:
+            return []  # said by whoever looked for his own job's
+
+    def _own(self, found: Sequence[Entry]) -> list[Entry]:
         return [entry for entry in found if self.cluster in ("", entry.cluster) or not entry.cluster]
 
     def now(self) -> float:

@@ -14,8 +14,8 @@ from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
 COMMENT_FULL = "the job's Comment has no room for the tag: the count stands in AdminComment alone"
-# Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
 LAUNCH_HOLD = "launch failed requeued held"  # Slurm's reason after a failed Prolog, unless nohold_on_prolog_fail is set
+# Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
 NOT_NOW = "Job update not available right now"
 
 
@@ -108,6 +108,12 @@ def record(slurm: Slurm, job: JobRecord, decision: Decision, history: Ledger) ->
         if update != JobUpdate():
             _write(slurm, part.address, update)
     return COMMENT_FULL if comment is None else ""
+
+
+def exclude(slurm: Slurm, job: JobRecord, history: Ledger) -> None:
+    """Add the exclusions of `history` to those of a pending job. Raises SlurmFtError."""
+    for part in components(slurm, job):
+        _write(slurm, part.address, JobUpdate(excluded_nodes=_excluded(slurm, part, history)))
 
 
 def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:

@@ -104,7 +104,8 @@ def test_a_het_job_is_released_when_all_its_components_have_left_completing(
     leader = replace(slurm.job_records.pop("12"), address="12+0")
     slurm.job_records = {"12": leader, "12+0": leader, "12+1": replace(leader, raw_id=13, address="12+1", ended=None)}
     slurm.set_job("12", state="PENDING", restarts=1, submitted=decided.decided.at, ended=None)
-    recorded = replace(decided, later=(replace(decided.decided, stage=Stage.RECORDED, decision=None),))
+    done = (replace(decided.decided, stage=stage, decision=None) for stage in (Stage.REQUEUED, Stage.RECORDED))
+    recorded = replace(decided, later=tuple(done))
     carry_out.carry_out(site, recorded)
     assert stages(site) == ["decided"]
     slurm.set_job("12+1", state="PENDING")
@@ -188,12 +189,12 @@ def test_a_job_that_runs_again_is_counted_now_and_excluded_when_it_is_pending(
 ) -> None:
     slurm.set_job("12", state="RUNNING", restarts=1, ended=None)
     after = carry_out.carry_out(site, decided)
-    assert stages(site) == ["decided", "counted"]
+    assert stages(site) == ["decided", "requeued", "counted"]
     assert "n=1/3" in slurm.job_records["12"].comment
     assert slurm.excluded == {}
     slurm.set_job("12", state="COMPLETING", restarts=2)  # preempted
     carry_out.carry_out(site, after)
-    assert stages(site)[:3] == ["decided", "counted", "recorded"]
+    assert stages(site)[2:4] == ["counted", "recorded"]
     assert slurm.excluded["12"] == "n1"
     assert "n=1/3" in slurm.job_records["12"].comment
 
