@@ -20,7 +20,8 @@ import yaml
 from slurm_ft.errors import ConfigError
 
 CONFIG_VARIABLE = "SLURM_FT_CONFIG"
-SHELL_KEYS = ("opt_in", "slurm_bin", "slurm_conf")  # epilog/slurmctld_epilog reads these without Python
+# epilog/slurmctld_epilog and prolog/node_prolog read these without Python
+SHELL_KEYS = ("opt_in", "slurm_bin", "slurm_conf", "prolog_gate")
 DEFAULT_CONFIG = Path("/etc/slurm/slurm_ft.yaml")
 
 
@@ -39,6 +40,14 @@ class OptIn(str, Enum):
     ALL = "all"
 
 
+class Backend(str, Enum):
+    """How Slurm is asked: by its commands, by pyslurm, or by pyslurm wherever it fits the cluster's release."""
+
+    CLI = "cli"
+    PYSLURM = "pyslurm"
+    AUTO = "auto"
+
+
 class FailedStep(str, Enum):
     """What a failed step means for a job whose batch script ended `0:0`: a note, or the same as a failed script."""
 
@@ -46,10 +55,18 @@ class FailedStep(str, Enum):
     FAILOVER = "failover"
 
 
+class Gate(str, Enum):
+    """Whether the node Prolog lets jobs start on a GPU that needs a repair: `observe` says so, `act` refuses."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ACT = "act"
+
+
 # What `rules_off` may name: the rules of failover/policy.py that act, and of classify/rules.py that drain.
 SWITCHABLE = (
     "hardware_fault", "repeated_fault", "application_fault", "ambiguous_code", "secondary_only",
-    "requeued_by_slurm", "refused_by_gate",
+    "requeued_by_slurm", "expedited", "refused_by_gate",
 )  # fmt: skip
 
 
@@ -59,6 +76,7 @@ class Config:
 
     mode: Mode = Mode.OBSERVE
     opt_in: OptIn = OptIn.TAG
+    backend: Backend = Backend.CLI
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
     failed_step: FailedStep = FailedStep.REPORT
@@ -77,6 +95,7 @@ class Config:
     kernel_log_grace: float = 300.0  # a line this long after a known end still belongs to the attempt
     watch_grace: float = 60.0  # how long a job may outlive a fatal fault of its GPU before `slurm-ft watch` ends it
     gpu_inventory: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prolog_gate: Gate = Gate.OFF
     nvml: bool = True  # ask NVML about a failed job's GPUs, where nvidia-ml-py is installed
     nvml_timeout: float = 3.0  # of one look at the GPUs
     nvml_events: bool = False  # have the watcher wait for NVML's events, which keeps every GPU of the node open
@@ -244,6 +263,11 @@ def _switch(value: object) -> bool:
     return value
 
 
+def _gate(value: object) -> Gate:
+    """YAML reads a bare off as a truth value."""
+    return Gate.OFF if value is False else _one_of(Gate)(value)
+
+
 def _dcgm(value: object) -> str:
     if value is False or value == "off":
         return "off"
@@ -285,6 +309,7 @@ def _pauses(value: object) -> tuple[float, ...]:
 READERS: Mapping[str, Callable[[object], Any]] = {
     "mode": _one_of(Mode),
     "opt_in": _one_of(OptIn),
+    "backend": _one_of(Backend),
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
     "failed_step": _one_of(FailedStep),
@@ -303,6 +328,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "kernel_log_grace": _seconds(0, 86400),
     "watch_grace": _seconds(0, 86400),
     "gpu_inventory": _inventory,
+    "prolog_gate": _gate,
     "nvml": _switch,
     "nvml_timeout": _seconds(0.1, 20),
     "nvml_events": _switch,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from slurm_ft.journal_entry import Entry, from_json, to_json
 
 FILE_NAME = "journal.jsonl"
 OLD_NAME = FILE_NAME + ".1"
-ROTATE_AT = 8 * 1024 * 1024  # bytes, about 15,000 decisions
+ROTATE_AT = 4 * 1024 * 1024  # bytes, about 7,000 decisions
 
 
 def append(state_dir: Path, entry: Entry, rotate_at: int = ROTATE_AT) -> None:
@@ -63,18 +65,50 @@ def _rotate(path: Path, descriptor: int) -> None:
 
 def entries(state_dir: Path, raw_id: int | None = None) -> list[Entry]:
     """All entries, or those of one job, oldest first; a torn line is passed over. Raises OSError."""
-    mark = b"" if raw_id is None else b'"raw_id":%d,' % raw_id
-    newer = _lines(state_dir / FILE_NAME)  # first: rotated meanwhile, it would be read twice, which harms nobody
-    lines = [line for line in (*_lines(state_dir / OLD_NAME), *newer) if mark in line]
-    parsed = (_parse(line) for line in lines)
-    return [entry for entry in parsed if entry is not None and raw_id in (None, entry.key.raw_id)]
+    newer, older = _text(state_dir / FILE_NAME), _text(state_dir / OLD_NAME)
+    if raw_id is None:
+        return _parsed(line for text in (older, newer) for line in text.splitlines())
+    mark = b'"raw_id":%d,' % raw_id
+    found = _parsed(line for text in (older, newer) for line in _lines_with(text, mark))
+    return [entry for entry in found if entry.key.raw_id == raw_id]
 
 
-def _lines(path: Path) -> list[bytes]:
+def recent(state_dir: Path, since: float) -> list[Entry]:
+    """The entries since that time (unix seconds), oldest first, without a look at what is older. Raises OSError."""
+    newer, older = _text(state_dir / FILE_NAME), _text(state_dir / OLD_NAME)
+    backwards = (_parse(line) for text in (newer, older) for line in _backwards(text))
+    found = list(takewhile(lambda entry: entry is None or entry.at >= since, backwards))
+    return [entry for entry in reversed(found) if entry is not None]
+
+
+def _text(path: Path) -> bytes:
+    """Of the two files read the newer one first: rotated meanwhile, it is read twice, which harms nobody."""
     try:
-        return path.read_bytes().splitlines()
+        return path.read_bytes()
     except FileNotFoundError:
-        return []
+        return b""
+
+
+def _lines_with(text: bytes, mark: bytes) -> Iterator[bytes]:
+    """The lines that hold `mark`. To search megabytes takes milliseconds, to split them into lines much longer."""
+    at = text.find(mark)
+    while at >= 0:
+        end = text.find(b"\n", at)
+        end = len(text) if end < 0 else end
+        yield text[text.rfind(b"\n", 0, at) + 1 : end]
+        at = text.find(mark, end)
+
+
+def _backwards(text: bytes) -> Iterator[bytes]:
+    end = len(text)
+    while end > 0:
+        start = text.rfind(b"\n", 0, end)
+        yield text[start + 1 : end]
+        end = start
+
+
+def _parsed(lines: Iterable[bytes]) -> list[Entry]:
+    return [entry for line in lines if (entry := _parse(line)) is not None]
 
 
 def _parse(line: bytes) -> Entry | None:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes the environments in which tests/frameworks and tests/specimens run: the versions that users pin, the newest ones,
-# and one for each other framework. Safe to run again: a set whose requirements did not change is left alone. Prints nothing unless there is something to do.
+# and one for each other framework. Safe to run again: a set whose requirements did not change is left alone. Prints
+# nothing unless there is something to do.
 # Usage: tools/frameworks.sh [DIRECTORY] [SET...]
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,20 +9,6 @@ directory=${1:-/var/tmp/slurm_ft-frameworks}
 [ $# = 0 ] || shift
 [ $# != 0 ] || set -- pins current
 python=${PYTHON:-/usr/bin/python3}
-
-# deepspeed compiles its operators when a training first uses them, with Python's headers.
-missing=
-[ -x /usr/bin/g++ ] || missing="$missing g++"
-"$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
-    missing="$missing python3-dev"
-if [ -n "$missing" ]; then
-    echo "frameworks: installing with apt:$missing"
-    sudo=
-    [ "$(id -u)" = 0 ] || sudo=sudo
-    $sudo apt-get update -qq
-    # shellcheck disable=SC2086 # a list of names
-    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing
-fi
 
 for name in "$@"; do
     requirements=tests/frameworks/requirements-$name.txt

@@ -11,6 +11,8 @@ from slurm_ft import config, log
 
 HOOKS = {
     "node-epilog": "slurm_ft.node.epilog",
+    "node-gate": "slurm_ft.node.gate",
+    "gate-release": "slurm_ft.node.gate_release",
     "nvml-snapshot": "slurm_ft.node.nvml_snapshot_hook",
     "slurmctld-epilog": "slurm_ft.controller.epilog",
     "slurmctld-prolog": "slurm_ft.controller.prolog",

@@ -16,7 +16,7 @@ from slurm_ft.controller.judge import judge, note_end, tidy_nodes
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, claim, ledger, node_record, progress
-from slurm_ft.failover.progress import FAILED, FINAL, Progress
+from slurm_ft.failover.progress import FAILED, FINAL, PENDING, Progress
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Attempt, Domain, JobKey, Ledger
 from slurm_ft.slurm import environment, nodelist
@@ -24,6 +24,7 @@ from slurm_ft.slurm.protocol import JobRecord
 
 UNANNOUNCED = "requeued_elsewhere"
 SETTLE = 10.0  # seconds; what was touched since then is in the hands of a hook
+FRESH = 900.0  # seconds; what is older is left to `slurm-ft reconcile`, since a hook must not read the whole journal
 MOST_OTHERS = 8  # other jobs that a hook looks after before it returns
 UNSEEN = 600.0  # seconds after its end in which a failed job that no hook has seen is still judged
 
@@ -47,7 +48,7 @@ def finish_others(site: Site, own: int) -> None:
     """What is open of other jobs than `own`. Raises SlurmFtError."""
     if not site.acting:
         return
-    known = site.entries()
+    known = site.recent(FRESH)
     busy = {entry.key.raw_id for entry in known if site.now() - entry.at < SETTLE} | {own}
     running = {one.key.raw_id for one in progress.decisions(known) if one.has(Stage.COUNTED)}
     left = [key for key in _open(known) if key.raw_id not in busy | running]
@@ -194,6 +195,8 @@ def _enter_restart(site: Site, job: JobRecord) -> list[str]:
     restart = Attempt(now_known.restarts - 1, "", None, site.now(), Domain.UNKNOWN, UNANNOUNCED, (), counted=False)
     entered: Ledger = ledger.add(history, restart)
     actions.count(site.slurm, now_known, entered, claim.limit(now_known.comment, site.config))
+    if entered.excluded and now_known.state in PENDING:  # cancelled before it was recorded, and requeued by an admin
+        actions.exclude(site.slurm, now_known, entered)
     return [f"job {job.address}: its restart {now_known.restarts} is in the ledger now"]
 
 

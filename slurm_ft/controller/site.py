@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
 
@@ -13,7 +13,7 @@ from slurm_ft.config import Config, Mode
 from slurm_ft.journal_entry import Entry, to_json
 from slurm_ft.log import open_log
 from slurm_ft.slurm import environment
-from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.backend import backend
 from slurm_ft.slurm.protocol import Slurm
 
 
@@ -29,8 +29,8 @@ class Site:
     @classmethod
     def of(cls, config: Config, name: str, environ: Mapping[str, str], budget: float) -> Site:
         """For the hook `name`, which may spend `budget` seconds on Slurm's answers."""
-        slurm = CommandLine.of(config).within(budget)
-        return cls(config, slurm, open_log(config, name), environ.get(environment.CLUSTER, ""))
+        log = open_log(config, name)
+        return cls(config, backend(config, log.error).within(budget), log, environ.get(environment.CLUSTER, ""))
 
     @property
     def acting(self) -> bool:
@@ -54,6 +54,16 @@ class Site:
         except OSError as error:
             alert(self.log, f"the journal in {self.config.state_dir} cannot be read: {error}. {UNJOURNALED}")
             return []
+        return self._own(found)
+
+    def recent(self, seconds: float) -> list[Entry]:
+        """What was written into the journal within so many seconds, of all jobs."""
+        try:
+            return self._own(journal.recent(self.config.state_dir, self.now() - seconds))
+        except OSError:
+            return []  # said by whoever looked for his own job's
+
+    def _own(self, found: Sequence[Entry]) -> list[Entry]:
         return [entry for entry in found if self.cluster in ("", entry.cluster) or not entry.cluster]
 
     def now(self) -> float:

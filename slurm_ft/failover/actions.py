@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.failover import brake, comment_tag, hanging, ledger, node_record
+from slurm_ft.failover import brake, comment_tag, hanging, ledger, node_record, resume_tag
 from slurm_ft.failover.brake import Brake, Kind
 from slurm_ft.failover.comment_tag import Tag
+from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Slurm
 
 COMMENT_FULL = "the job's Comment has no room for the tag: the count stands in AdminComment alone"
-# Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
 LAUNCH_HOLD = "launch failed requeued held"  # Slurm's reason after a failed Prolog, unless nohold_on_prolog_fail is set
+# Slurm 22.05 refuses all updates of a --no-kill job whose node died, for five seconds each, while it is COMPLETING.
 NOT_NOW = "Job update not available right now"
 
 
@@ -128,6 +129,12 @@ def record(slurm: Slurm, job: JobRecord, decision: Decision, history: Ledger) ->
     return COMMENT_FULL if comment is None else ""
 
 
+def exclude(slurm: Slurm, job: JobRecord, history: Ledger) -> None:
+    """Add the exclusions of `history` to those of a pending job. Raises SlurmFtError."""
+    for part in components(slurm, job):
+        _write(slurm, part.address, JobUpdate(excluded_nodes=_excluded(slurm, part, history)))
+
+
 def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:
     """The user's own and ours. One that the user requires is not excluded: Slurm would never start the job again."""
     ours = set(history.excluded) - set(nodelist.expand(job.required_nodes))
@@ -172,6 +179,21 @@ def end_hanging(slurm: Slurm, key: JobKey) -> str:
     return "killed its batch script"
 
 
+def note_resume(slurm: Slurm, address: str, mark: ResumeMark) -> bool:
+    """Note in the job's Comment from which step this attempt resumes; the job's own user does it. Whether it was noted.
+
+    It is not when the job is in another attempt by now, or when its Comment is too full. Raises SlurmCommandError.
+    """
+    job = slurm.job(address)
+    if job is None or job.state != "RUNNING" or job.restarts != mark.attempt:
+        return False
+    comment = resume_tag.write(job.comment, mark)
+    if comment is None or comment == job.comment:
+        return comment is not None
+    slurm.update_job(job.address, JobUpdate(comment=comment))
+    return True
+
+
 def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
     """Slurm takes an update whole or not at all: a node deleted meanwhile must not cost the count."""
     known = {node.name for node in slurm.nodes()}
@@ -193,12 +215,14 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
-def let_start(slurm: Slurm, key: JobKey, reason: str = "", wait: float = 0.0) -> None:
-    """Let a job that is pending for `reason` start in `wait` seconds instead of Slurm's own two minutes.
+def let_start(slurm: Slurm, key: JobKey, job: JobRecord, *, expedited: bool = False, wait: float = 0) -> None:
+    """Let a pending job start in `wait` seconds, not in Slurm's two minutes, and take a hold of Slurm's own away.
 
-    A hold stays, but for the one that Slurm itself puts on a job whose node refused to start it.
+    Any other hold is somebody's wish. Slurm holds a job whose node refused to start it, and an `expedited` one when no
+    node Epilog failed: none does on a node that needs no drain. `job` is what it looked like just now.
+    Raises SlurmCommandError.
     """
-    if reason == LAUNCH_HOLD:
+    if job.reason == LAUNCH_HOLD or (expedited and job.state == "REQUEUE_HOLD"):
         slurm.release_hold(key.address)
     slurm.update_job(key.address, JobUpdate(start_now=True, start_in=math.ceil(wait)))
 

@@ -24,6 +24,10 @@ LIFETIME = 7 * 86400.0  # seconds after which nobody waits for a running job to 
 BEGIN_TIME = 125.0  # seconds; Slurm's own wait of 121 s is over then
 FINDS_ITS_WAY = 3600.0  # seconds in which a job that was requeued by a killed hook has left COMPLETING
 CLOCK_STEP = 2.0  # seconds; Slurm's times are whole ones
+# Reason of a COMPLETING job that was cancelled: none, or one of its start (measured on 22.05). Its hook is told 0:0,
+# but the one that slurmctld starts again after a restart is told the exit code. Should the job show FAILED in the end,
+# it is requeued then.
+NO_FAILURE = frozenset({"", "Prolog"})
 FINAL = frozenset(
     {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
 )
@@ -35,6 +39,8 @@ class Step(Enum):
     """What is to be done next about a decision."""
 
     REQUEUE = "requeue"
+    REQUEUE_HELD = "requeue held"
+    NOTE = "note that it was requeued"
     RECORD = "exclude and record"
     COUNT = "count"  # the job runs again: Slurm takes no exclusion now
     CANCEL = "cancel"
@@ -91,7 +97,11 @@ class Progress:
         """Whether the failover took place, with the job at this restart count."""
         if self.decided.mode != Mode.ACT.value or self.action not in COUNTED_ACTIONS:
             return False
-        return self.has(*DONE) or (not self.has(Stage.CLOSED) and restarts > self.key.attempt)
+        return (
+            self.action is Action.RECORD
+            or self.has(*DONE)
+            or (not self.has(Stage.CLOSED) and restarts > self.key.attempt)
+        )
 
 
 def decisions(entries: Iterable[Entry]) -> list[Progress]:
@@ -166,10 +176,20 @@ def same_job(progress: Progress, job: JobRecord) -> bool:
 
 def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
     """A requeue would revive a job that was cancelled or came to its time limit, and kill a running attempt."""
+    if progress.action is Action.CANCEL and job.state == "COMPLETING":
+        return Next(Step.REQUEUE_HELD, "Slurm would start an expedited job again before it can be cancelled")
     if progress.action is not Action.REQUEUE:
         return Next(Step.CLOSE, f"its restart count is {job.restarts} again")
     if job.state == "COMPLETING":
-        return Next(Step.REQUEUE)
+        cancelled = job.reason in NO_FAILURE
+        return Next(Step.WAIT, "cancelled, as it seems: no reason") if cancelled else Next(Step.REQUEUE)
+    if job.state == "RUNNING":
+        # A backup controller took over from a saved state that is older than the end, which it will notice by itself.
+        return Next(Step.WAIT, "its controller has lost the end of the attempt")
+    return _late_requeue(progress, job, now)
+
+
+def _late_requeue(progress: Progress, job: JobRecord, now: float) -> Next:
     if job.state not in FAILED:
         return Next(Step.CLOSE, f"not requeued: the job is {job.state} by now")
     if now - progress.decided.at > LATE_REQUEUE:
@@ -178,6 +198,8 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
 
 
 def _requeued(progress: Progress, job: JobRecord, now: float, reuse_delay: float) -> Next:
+    if progress.action is Action.REQUEUE and not progress.has(Stage.REQUEUED):
+        return Next(Step.NOTE, "found requeued: by a hook that was killed, or by somebody else")
     if job.state in FINAL:
         return Next(Step.CLOSE, f"the job is {job.state} by now")
     if job.state == "COMPLETING" and job.ended is not None:  # Slurm takes no update, and may yet take none any more

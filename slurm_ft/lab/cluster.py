@@ -18,7 +18,7 @@ from slurm_ft.lab.client import LabClient
 from slurm_ft.lab.errors import LabError, LabTimeoutError, PortTakenError
 from slurm_ft.lab.installation import Installation, dotted, find_installation
 from slurm_ft.lab.ports import free_ports
-from slurm_ft.lab.spec import LabSpec, Layout
+from slurm_ft.lab.spec import BACKUP_HOST, LabSpec, Layout
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,6 +31,8 @@ PORT_ATTEMPTS = 4
 DAEMON_TIMEOUT_S = 30.0
 CANCEL_TIMEOUT_S = 3.0  # a job that ignores SIGTERM or a hook that hangs is not worth more
 TAIL_LINES = 15
+BACKUP = "slurmctld_backup"
+MOUNTS = Path("/proc/self/mountinfo")
 NOT_STARTED = Layout(base=Path("/nonexistent"), lab_id="", hostname="", ctld_port=0, node_ports=())
 
 # How Slurm's programs say that somebody else has their port.
@@ -128,6 +130,34 @@ class Lab(LabClient):
         """Start slurmctld, and wait for its answer."""
         self._start_daemon("slurmctld", [str(self.slurm.slurmctld), "-D", "-s", "-f", str(self.slurm_conf)])
         self._await(self._controller_answers, "slurmctld to answer")
+
+    def start_backup(self) -> None:
+        """Start the backup controller of a lab with `backup`; it shares the state directory of the first one.
+
+        It has a host name, an address and a pid file of its own, as on a machine of its own, in namespaces of its own.
+        """
+        run, hosts = self.layout.run, self.layout.etc / "hosts"
+        setup = f"hostname {BACKUP_HOST} && mount --bind {run}/slurmctld_backup {run}/slurmctld"
+        setup += f' && mount --bind {hosts} /etc/hosts && exec "$@"'
+        slurmctld = [str(self.slurm.slurmctld), "-D", "-s", "-f", str(self.slurm_conf)]
+        # In a chroot the root is no mount, and unshare could not make it private: who made the chroot has done so.
+        own = "private" if any(line.split()[4] == "/" for line in MOUNTS.read_text().splitlines()) else "unchanged"
+        namespaces = ["/usr/bin/unshare", "--uts", "--mount", "--propagation", own]
+        self._start_daemon(BACKUP, [*namespaces, "/bin/sh", "-c", setup, "sh", *slurmctld])
+        self._await(lambda: "backup) at backup is UP" in self._ping(), "the backup controller to answer")
+
+    def kill_controller(self) -> None:
+        """End slurmctld and the hooks that it runs without a farewell, as a power cut of its machine would."""
+        roots = [process for process in self._started if process.name == "slurmctld"]
+        processes.kill([*roots, *processes.children(self._members(), roots)])
+        self._started = [process for process in self._started if process.name != "slurmctld"]
+        record.write_record(self.spec, self.layout, self._started)
+
+    def _ping(self) -> str:
+        try:
+            return self.run("scontrol", "ping", timeout_s=20)
+        except SlurmCommandError as error:  # says so too when one of the two does not answer
+            return error.output
 
     def _start_on_free_ports(self, attempts: int = PORT_ATTEMPTS) -> None:
         self.layout = self._layout()

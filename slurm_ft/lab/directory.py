@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from slurm_ft.lab import texts
 from slurm_ft.lab.errors import LabError
 from slurm_ft.lab.resources import checkout_root, command_script, installed_command, resource
-from slurm_ft.lab.spec import HOOKS, MAX_BASE_LENGTH, LabSpec, Layout
+from slurm_ft.lab.spec import BACKUP_ADDRESS, BACKUP_HOST, HOOKS, MAX_BASE_LENGTH, LabSpec, Layout
 
 if TYPE_CHECKING:
     from pwd import struct_passwd
@@ -43,6 +43,7 @@ def populate(
     if (cgroup := texts.cgroup_conf_text(slurm.version)) is not None:
         _write(layout.etc / "cgroup.conf", cgroup)
     _write(layout.config, texts.slurm_ft_config_text(spec, layout, slurm.bin))
+    _write(layout.etc / "hosts", f"{Path('/etc/hosts').read_text()}\n{BACKUP_ADDRESS} {BACKUP_HOST}\n")
     _munge_key(layout.etc / "munge.key")
     _devices(layout.base / "dev", spec.gpus_per_node)
     _hook_wrappers(spec, layout)
@@ -70,7 +71,15 @@ def _directories(layout: Layout, user: struct_passwd, slurm_user: struct_passwd)
     spool = (f"spool/{node}" for node in layout.node_names)
     for name in ("etc", "etc/hooks", "run", "spool", "dev", "home", *spool):
         _directory(layout.base / name)
-    for name in ("log", "run/slurm_ft", "state", "state/slurmctld", "state/slurm_ft"):
+    for name in (
+        "log",
+        "run/slurm_ft",
+        "run/slurmctld",
+        "run/slurmctld_backup",
+        "state",
+        "state/slurmctld",
+        "state/slurm_ft",
+    ):
         _directory(layout.base / name, slurm_user)
     _directory(layout.base / "home" / user.pw_name, user)
     _directory(layout.shared)

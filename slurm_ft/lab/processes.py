@@ -124,6 +124,12 @@ def holders(processes: Iterable[Started], path: Path) -> list[Started]:
     return [process for process in listed if roots & _lineage(process.pid, stats)]
 
 
+def children(processes: Iterable[Started], parents: Iterable[Started]) -> list[Started]:
+    """Those of the processes that descend from one of the parents."""
+    stats, roots = _all_stats(), {process.pid for process in parents}
+    return [process for process in processes if roots & _lineage(process.pid, stats) and process.pid not in roots]
+
+
 def _belongs(pid: int, stat: Stat, base: Path, slurm_conf: Path, user_id: int) -> bool:
     env = _environment(pid)
     # SLURM_CONF alone is not enough: an admin's editor has it too.

@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 # Name of the hook in the lab -> the parameter in slurm.conf, and the file among our resources.
 HOOKS: Mapping[str, tuple[str, str]] = {
     "prolog": ("Prolog", "prolog/node_prolog"),
+    "task_prolog": ("TaskProlog", "prolog/task_prolog"),
     "epilog": ("Epilog", "epilog/node_epilog"),
     "prolog_slurmctld": ("PrologSlurmctld", "prolog/slurmctld_prolog"),
     "epilog_slurmctld": ("EpilogSlurmctld", "epilog/slurmctld_epilog"),
 }
+
+# The host name and the address of the backup controller: a machine of its own to Slurm.
+BACKUP_HOST, BACKUP_ADDRESS = "backup", "127.0.0.2"
 
 NO_HOOKS: Mapping[str, Path | None] = dict.fromkeys(HOOKS)
 
@@ -32,6 +36,7 @@ class LabSpec:
     `hooks` maps a name of HOOKS to a script that takes its place, or to None for "not installed"; a name that is
     missing means our own hook. `slurm_conf` holds further lines; one that sets a parameter that we set too replaces
     ours. `config` overrides keys of slurm_ft.yaml. `keep` leaves the directory in place when the lab is stopped.
+    `backup` prepares a second slurmctld (Lab.start_backup).
     """
 
     nodes: int = 3
@@ -45,6 +50,7 @@ class LabSpec:
     config: Mapping[str, object] = field(default_factory=dict)
     hooks: Mapping[str, Path | None] = field(default_factory=dict)
     keep: bool = False
+    backup: bool = False
 
     def __post_init__(self) -> None:
         _check_range("nodes", self.nodes, 1, 1000)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from slurm_ft.lab.spec import HOOKS, LabSpec, Layout
+from slurm_ft.lab.spec import BACKUP_ADDRESS, BACKUP_HOST, HOOKS, LabSpec, Layout
 from slurm_ft.slurm import fields
 
 if TYPE_CHECKING:
@@ -22,7 +22,14 @@ def slurm_conf_text(spec: LabSpec, layout: Layout) -> str:
     own = [f"{key}={value}" for key, value in settings.items() if key.lower() not in replaced]
     nodes = [_node_line(spec, layout, k) for k in range(spec.nodes)]
     partition = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
-    return "\n".join([*own, *nodes, partition, *lines]) + "\n"
+    return "\n".join([*own, *_backup(spec), *nodes, partition, *lines]) + "\n"
+
+
+def _backup(spec: LabSpec) -> tuple[str, ...]:
+    """Both controllers listen on one port, each on its own address. The backup takes over after SlurmctldTimeout."""
+    if not spec.backup:
+        return ()
+    return (f"SlurmctldHost={BACKUP_HOST}({BACKUP_ADDRESS})", "CommunicationParameters=NoCtldInAddrAny")
 
 
 def gres_conf_text(spec: LabSpec, layout: Layout) -> str:
@@ -87,7 +94,7 @@ def _places(spec: LabSpec, layout: Layout) -> dict[str, str]:
         "AuthInfo": f"socket={layout.munge_socket}",
         "StateSaveLocation": f"{layout.base}/state/slurmctld",
         "SlurmdSpoolDir": f"{layout.base}/spool/%n",
-        "SlurmctldPidFile": f"{layout.run}/slurmctld.pid",
+        "SlurmctldPidFile": f"{layout.run}/slurmctld/slurmctld.pid",
         "SlurmdPidFile": f"{layout.run}/%n.pid",
         "SlurmctldLogFile": f"{layout.log}/slurmctld.log",
         "SlurmdLogFile": f"{layout.log}/%n.log",
@@ -116,7 +123,7 @@ def _behaviour(spec: LabSpec) -> dict[str, str]:
         "JobRequeue": "1",
         "MinJobAge": "600",
         "KillWait": "5",
-        "SlurmctldTimeout": "30",
+        "SlurmctldTimeout": "5" if spec.backup else "30",
         "SlurmdTimeout": "60",
         "SlurmctldDebug": "debug",
         "SlurmdDebug": "debug",

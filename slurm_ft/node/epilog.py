@@ -14,7 +14,7 @@ from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.log import open_log
 from slurm_ft.model import IMAGE_PULL, Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file, fault_history, judgement_file
+from slurm_ft.node import attempt_file, fault_history, judgement_file, repair_mark
 from slurm_ft.node.observe import observe
 from slurm_ft.node.report import Reporter, report, unless_switched_off
 from slurm_ft.override_file import load_overrides
@@ -23,11 +23,12 @@ from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
 NAME = "node_epilog"
-DRAIN_FAILED = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
+FAILED_EPILOG = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
 
 
 def run(environ: Mapping[str, str], config: Config) -> int:
-    """Judge the ended attempt on this node; returns DRAIN_FAILED if a needed drain failed, else 0."""
+    """Judge the ended attempt on this node; returns FAILED_EPILOG if a needed drain failed, or if the node was drained
+    and Slurm wants to know it from the Epilog; else 0."""
     log = open_log(config, NAME)
     key, node = environment.job_key(environ), environment.node_name(environ)
     evidence = observe(environ, config, key, node)
@@ -39,11 +40,23 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     if not _concerns_the_controller(verdict):
         return 0
     try:
-        report(Reporter(CommandLine.of(config), config, log), node_verdict(verdict, key, node), verdict.node_action)
+        reporter = Reporter(CommandLine.of(config), config, log)
+        action = report(reporter, node_verdict(verdict, key, node), verdict.node_action)
     except SlurmFtError as error:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
-        return DRAIN_FAILED if config.mode is Mode.ACT and verdict.node_action is NodeAction.DRAIN else 0
-    return 0
+        return FAILED_EPILOG if config.mode is Mode.ACT and verdict.node_action is NodeAction.DRAIN else 0
+    if action is not NodeAction.DRAIN:
+        return 0
+    repair_mark.write(environ, config.kernel_log)
+    return FAILED_EPILOG if verdict.domain is Domain.HARDWARE and _expedited(key, config) else 0
+
+
+def _expedited(key: JobKey, config: Config) -> bool:
+    """Slurm requeues an expedited job if a node's Epilog failed, and holds it if none did."""
+    try:
+        return CommandLine.of(config).expedited(key.address)
+    except SlurmFtError:
+        return False  # the controller's hook still requeues it
 
 
 def _keep(path: Path, verdict: Verdict, evidence: Sequence[Evidence], key: JobKey, log: Logger) -> None:

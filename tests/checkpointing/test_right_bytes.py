@@ -12,6 +12,7 @@ from small_training import WIDTH, Training, differences, load, save, snapshot_of
 from slurm_ft.vendor.datastates._engine import skeleton
 from slurm_ft.vendor.datastates._engine.image import FileImage
 from slurm_ft.vendor.datastates._engine.status import Outcome
+from slurm_ft.vendor.datastates._engine.writer import Workers
 
 COPIES = ("lazy", "eager")
 
@@ -102,6 +103,18 @@ def test_a_temporary_that_the_saver_uses_again_is_copied_when_it_is_saved(traini
     assert [load(engine, 2, f"part{value}.pt").unique().tolist() for value in range(3)] == [[0.0], [1.0], [2.0]]
 
 
+def test_small_temporaries_at_one_address_are_not_mixed_up(training, make_engine):
+    """A private copy must keep the storage's identity taken: the next temporary may lie where the last one did."""
+    engine = make_engine(copy="lazy")
+
+    def write(capture):
+        for value in range(50):
+            capture.torch_save(torch.full((16,), value), capture.directory / f"rng_{value}.pt")
+
+    engine.save(2, write)
+    assert [load(engine, 2, f"rng_{value}.pt")[0].item() for value in range(50)] == list(range(50))
+
+
 def test_numbers_and_objects_are_saved_as_they_were(training, make_engine, slow_workers):
     """NVIDIA Megatron-Bridge 3267: a step counter captured late names the wrong step."""
     engine, counters = make_engine(copy="lazy"), {"step": 2, "scale": [65536.0], "seen": torch.tensor(2)}
@@ -133,8 +146,17 @@ def test_each_checkpoint_has_its_own_bytes(training, make_engine):
 
 
 @pytest.mark.parametrize("copy", COPIES)
-def test_a_tiny_pool_streams_and_blocks_but_saves_the_right_bytes(make_engine, slow_workers, copy):
+def test_a_tiny_pool_streams_and_blocks_but_saves_the_right_bytes(make_engine, monkeypatch, copy):
     """DataStates-LLM ends the process when a tensor is larger than its pool."""
+    starved, move = threading.Event(), Workers._move
+
+    def once_somebody_waits_for_room(self, *claim):
+        while not starved.wait(0.01):
+            if self._snapshot._starved:
+                starved.set()
+        move(self, *claim)
+
+    monkeypatch.setattr(Workers, "_move", once_somebody_waits_for_room)
     engine, large = make_engine(copy=copy, host_cache_size=8 / 1024), Training(layers=40)
     large.step(2)
     expected = snapshot_of(large.state())

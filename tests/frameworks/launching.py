@@ -10,14 +10,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 HERE = Path(__file__).parent
 VENDOR = HERE.parent.parent / "slurm_ft" / "vendor"
 BIN = Path(sys.executable).parent
 
 LAUNCH_SECONDS = 240  # a guard against a hang; a launch takes about 15 s
+
+
+def with_core(names: Iterable[str], *core: str) -> list[object]:
+    """Return the names as parameters; CI runs those of `core` in both sets of versions."""
+    return [pytest.param(name, marks=[pytest.mark.core] if name in core else []) for name in names]
 
 
 def free_port() -> int:
@@ -93,14 +100,16 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def scenario(launcher: Sequence[str], directory: Path, runs: Sequence[dict], **env: str) -> dict[str, list[dict]]:
-    """Run scenario.py; return each run's reports, one per rank."""
+def scenario(
+    launcher: Sequence[str], directory: Path, runs: Sequence[dict], code: int = 0, **env: str
+) -> dict[str, list[dict]] | str:
+    """Run scenario.py; return each run's reports, one per rank. One that is to fail with `code`: what it printed."""
     directory.mkdir(parents=True, exist_ok=True)
     specification = directory / "specification.json"
     specification.write_text(json.dumps({"report": str(directory), "runs": runs}))
-    output = run(launcher, HERE / "scenario.py", str(specification), env=environment(**env))
+    output = run(launcher, HERE / "scenario.py", str(specification), env=environment(**env), code=code)
     (directory / "output.txt").write_text(output)
-    return {entry["name"]: _reports(directory, entry["name"]) for entry in runs}
+    return output if code else {entry["name"]: _reports(directory, entry["name"]) for entry in runs}
 
 
 def _reports(directory: Path, name: str) -> list[dict]:

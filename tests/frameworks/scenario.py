@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import signal
 from pathlib import Path
 
 import comparing
@@ -84,7 +85,11 @@ CHECKS = {"differences": differences, "pretrained": pretrained, "zero_to_fp32": 
 
 
 def train(run: dict, local_rank: int) -> dict:
-    """Train once; `run` has output_dir, and optionally arguments, hook, environment, resume, lora, deepspeed."""
+    """Train once; `run` has output_dir, and optionally what `run.get` names."""
+    for path in run.get("damage", []):
+        content = bytearray(Path(path).read_bytes())
+        content[len(content) // 2] ^= 1
+        Path(path).write_bytes(content)
     trainer = make_trainer(run)
     os.environ.pop("CKPT_LAST_STEP", None)
     os.environ.update(run.get("environment", {}))
@@ -92,9 +97,14 @@ def train(run: dict, local_rank: int) -> dict:
     if "hook" in run:
         from datastates.llm import DecoratedCheckpointing
 
-        engine = DecoratedCheckpointing(runtime_config={**run["hook"], "trainer": trainer}, rank=local_rank)
+        for _ in range(run.get("hooks", 1)):  # a notebook's cell may run twice
+            engine = DecoratedCheckpointing(runtime_config={**run["hook"], "trainer": trainer}, rank=local_rank)
     visits: list[int] = []
     trainer.add_callback(Visits(visits))
+    if "notice" in run:
+        trainer.add_callback(Notice(*run["notice"]))
+    for _ in range(run.get("twins", 0)):  # of one class: each save appends to their state
+        trainer.add_callback(transformers.EarlyStoppingCallback(early_stopping_patience=100))
     result = trainer.train(resume_from_checkpoint=run.get("resume", False))
     return {
         "engine": engine is not None,
@@ -105,6 +115,17 @@ def train(run: dict, local_rank: int) -> dict:
         "weights": weights_digest(trainer),
         "callbacks": {name: len(state) for name, state in trainer.state.stateful_callbacks.items()},
     }
+
+
+class Notice(transformers.TrainerCallback):
+    """Sends one rank SIGUSR1 in the middle of a step, as Slurm does ahead of a time limit."""
+
+    def __init__(self, rank: int, step: int) -> None:
+        self.rank, self.step = str(rank), step
+
+    def on_step_begin(self, args, state, control, **_):
+        if os.environ.get("RANK", "0") == self.rank and state.global_step + 1 == self.step:
+            signal.raise_signal(signal.SIGUSR1)
 
 
 class Visits(transformers.TrainerCallback):

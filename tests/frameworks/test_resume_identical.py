@@ -36,7 +36,7 @@ MODES = {
 HOOK = {"save_steps": 2, "keep_last": 0, "back_pressure": "wait", "debug_hash": True}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", launching.with_core(MODES, "single", "zero2", "zero3"))
 def test_resumed_equals_uninterrupted(mode: str, tmp_path: Path) -> None:
     launcher, kind = MODES[mode]
     stock, ours = str(tmp_path / "stock"), str(tmp_path / "ours")

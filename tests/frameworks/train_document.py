@@ -6,8 +6,10 @@
 
 import argparse
 import os
+import time
 from pathlib import Path
 
+import torch
 from datasets import load_dataset
 from datastates.llm import DecoratedCheckpointing
 from transformers import (
@@ -15,6 +17,7 @@ from transformers import (
     AutoTokenizer,
     DataCollatorForLanguageModeling,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
 )
 
@@ -28,6 +31,11 @@ def parse_args():
         help="local rank passed from distributed launcher (Deepspeed, torchrun, etc.)",
     )
     return parser.parse_args()
+
+
+class SlowSteps(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        time.sleep(float(os.environ["SLOW_STEPS"]))
 
 
 if __name__ == "__main__":
@@ -77,6 +85,7 @@ if __name__ == "__main__":
         bf16="BF16" in os.environ,  # Enable BF16 mixed precision (use fp16 if unsupported)
         deepspeed=os.environ.get("DS_CONFIG"),  # Path to DeepSpeed config file
         report_to="none",
+        use_cpu=not torch.cuda.is_available(),
     )
 
     model = AutoModelForCausalLM.from_pretrained(
@@ -100,6 +109,9 @@ if __name__ == "__main__":
         "pin_host_cache": True,
         "trainer": trainer,
     }
+
+    if "SLOW_STEPS" in os.environ:  # seconds: for tests that interrupt it
+        trainer.add_callback(SlowSteps())
 
     ckpt_engine = DecoratedCheckpointing(runtime_config=config, rank=args.local_rank)
 

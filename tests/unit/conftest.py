@@ -45,8 +45,7 @@ def fault() -> NodeVerdict:
     )
 
 
-@pytest.fixture
-def job_record() -> JobRecord:
+def a_job() -> JobRecord:
     """Job 12 while its nodes are completing."""
     return JobRecord(
         raw_id=12,
@@ -69,6 +68,12 @@ def job_record() -> JobRecord:
         comment="team=vision [slurm_ft]",
         admin_comment="",
     )
+
+
+@pytest.fixture
+def job_record() -> JobRecord:
+    """Job 12 while its nodes are completing."""
+    return a_job()
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,8 @@ def test_a_het_job_is_released_when_all_its_components_have_left_completing(
     leader = replace(slurm.job_records.pop("12"), address="12+0")
     slurm.job_records = {"12": leader, "12+0": leader, "12+1": replace(leader, raw_id=13, address="12+1", ended=None)}
     slurm.set_job("12", state="PENDING", restarts=1, submitted=decided.decided.at, ended=None)
-    recorded = replace(decided, later=(replace(decided.decided, stage=Stage.RECORDED, decision=None),))
+    done = (replace(decided.decided, stage=stage, decision=None) for stage in (Stage.REQUEUED, Stage.RECORDED))
+    recorded = replace(decided, later=tuple(done))
     carry_out.carry_out(site, recorded)
     assert stages(site) == ["decided"]
     slurm.set_job("12+1", state="PENDING")
@@ -137,7 +138,7 @@ def test_a_refused_record_is_tried_again_until_slurm_takes_it(site: Site, slurm:
     assert slurm.excluded["12"] == "n1"
 
 
-@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "TIMEOUT", "RUNNING", "PENDING"])
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "TIMEOUT", "PENDING"])
 def test_a_job_that_left_completing_meanwhile_is_not_revived(
     site: Site, slurm: FakeSlurm, decided: Progress, state: str
 ) -> None:
@@ -145,6 +146,16 @@ def test_a_job_that_left_completing_meanwhile_is_not_revived(
     assert not carry_out.carry_out(site, decided).open
     assert slurm.changes == []
     assert state in journal.entries(site.config.state_dir)[-1].detail
+
+
+def test_a_controller_that_has_lost_the_end_is_waited_for(site: Site, slurm: FakeSlurm, decided: Progress) -> None:
+    """A backup took over from an older saved state: the job runs for it, until it finds the node without it."""
+    slurm.set_job("12", state="RUNNING", ended=None)
+    at = carry_out.carry_out(site, decided)
+    assert at.open
+    assert slurm.changes == []
+    slurm.set_job("12", state="COMPLETING", restarts=1)
+    assert carry_out.carry_out(site, at).has(Stage.RECORDED)
 
 
 def test_a_job_that_shows_failed_by_now_is_requeued_and_dependents_are_told(
@@ -178,12 +189,12 @@ def test_a_job_that_runs_again_is_counted_now_and_excluded_when_it_is_pending(
 ) -> None:
     slurm.set_job("12", state="RUNNING", restarts=1, ended=None)
     after = carry_out.carry_out(site, decided)
-    assert stages(site) == ["decided", "counted"]
+    assert stages(site) == ["decided", "requeued", "counted"]
     assert "n=1/3" in slurm.job_records["12"].comment
     assert slurm.excluded == {}
     slurm.set_job("12", state="COMPLETING", restarts=2)  # preempted
     carry_out.carry_out(site, after)
-    assert stages(site)[:3] == ["decided", "counted", "recorded"]
+    assert stages(site)[2:4] == ["counted", "recorded"]
     assert slurm.excluded["12"] == "n1"
     assert "n=1/3" in slurm.job_records["12"].comment
 
@@ -251,3 +262,27 @@ def test_while_another_process_has_the_job_nothing_is_done(
     with job_lock(site.config.state_dir, 12, 0):
         carry_out.finish(site, decided)
     assert slurm.changes == []
+
+
+def test_an_expedited_job_over_the_limit_is_held_before_it_can_start_again(
+    site: Site, slurm: FakeSlurm, job_end: JobEnd, fault: NodeVerdict
+) -> None:
+    end = replace(job_end, nodes="n1", node_names=("n1",), expedited=True)
+    decision = decide(end, [fault], 3)
+    entry = Entry(site.now(), Stage.DECIDED, end.key, "cluster", "run", 900.0, "act", nodes="n1", decision=decision)
+    carry_out.carry_out(site, Progress(site.write(entry)))
+    assert [call[0] for call in slurm.changes] == ["requeue_held", "update_job", "cancel"]
+    assert stages(site) == ["decided", "requeued", "recorded", "closed"]
+
+
+def test_slurms_own_hold_of_an_expedited_job_is_lifted_and_nobody_elses(
+    site: Site, slurm: FakeSlurm, job_end: JobEnd, fault: NodeVerdict
+) -> None:
+    end = replace(job_end, nodes="n1", node_names=("n1",), expedited=True)
+    for address, expedited in (("12", True), ("12", False)):
+        slurm.calls.clear()
+        decision = decide(replace(end, expedited=expedited), [fault], 0)
+        entry = Entry(site.now(), Stage.DECIDED, end.key, "cluster", "run", 900.0, "act", nodes="n1", decision=decision)
+        slurm.set_job(address, state="REQUEUE_HOLD", restarts=end.key.attempt + 1, ended=None, submitted=site.now())
+        carry_out.carry_out(site, Progress(site.write(entry)))
+        assert (("release_hold", "12") in slurm.changes) is expedited

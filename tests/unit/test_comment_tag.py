@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +76,48 @@ def test_any_foreign_text_survives_byte_for_byte(before: str, after: str, tag: T
 @given(st.text())
 def test_no_text_crashes_the_reader(text: str) -> None:
     comment_tag.read(text)
+
+
+# What other tools keep there, what users type, and what Slurm hands out of either.
+foreign_flags = st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8) | st.booleans(), max_size=4)
+foreign = (
+    foreign_flags.map(json.dumps)
+    | foreign_flags.map(lambda flags: json.dumps(flags, ensure_ascii=False))
+    | st.text(st.sampled_from("\"'\\\n\r\t$`;|[]{}= \x00\x1b\x7fé字🦀\u202e\udcff"), max_size=60)
+    | st.text(max_size=60)
+)
+
+
+@given(foreign, foreign, st.lists(tags, min_size=1, max_size=4))
+def test_written_again_and_again_only_the_tag_changes(before: str, after: str, written: list[Tag]) -> None:
+    if comment_tag.read(before) is not None:
+        return
+    comment = f"{before}[slurm_ft]{after}"
+    for tag in written:
+        comment = comment_tag.write(comment, tag) or comment
+        assert comment.startswith(before)
+        assert comment.endswith(after)
+    assert json.loads(json.dumps(comment)) == comment
+
+
+@given(foreign, tags)
+def test_a_tag_that_was_erased_comes_back_behind_the_users_text(comment: str, tag: Tag) -> None:
+    if comment_tag.read(comment) is not None or "[" in comment:
+        return
+    written = comment_tag.write(comment, tag)
+    assert written is not None
+    assert written.startswith(comment)
+    found = comment_tag.read(written)
+    assert found is not None
+    assert found.count == tag.count
+
+
+@given(st.integers(0, 60), tags)
+def test_at_the_limit_the_tag_shrinks_before_the_users_text_does(room: int, tag: Tag) -> None:
+    user = "é" * ((COMMENT_LIMIT - room) // 2)  # two bytes each: Slurm counts bytes
+    written = comment_tag.write(user, tag)
+    if written is None:
+        assert len(f"{user} [slurm_ft n={tag.count}/{tag.limit}]".encode()) > COMMENT_LIMIT
+        return
+    assert written.startswith(user)
+    assert len(written.encode()) <= COMMENT_LIMIT

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,24 @@ def test_entries_of_one_job_are_not_those_of_another_that_begins_alike(tmp_path:
     for raw_id in (1, 12, 123):
         journal.append(tmp_path, entry(raw_id, detail=str(raw_id)))
     assert [one.detail for one in journal.entries(tmp_path, 12)] == ["12"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20), st.integers(0, 25))
+def test_what_is_recent_and_what_is_of_one_job_is_found_among_the_rest(
+    written: list[tuple[int, bool]], since: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)  # a few milliseconds each
+        directory = Path(name)
+        for number, (raw_id, torn) in enumerate(written):
+            journal.append(directory, replace(entry(raw_id), at=float(number)), rotate_at=700)
+            if torn:
+                with (directory / journal.FILE_NAME).open("ab") as file:
+                    file.write(b'{"v":2,"raw_id":1,')
+        every = journal.entries(directory)
+        assert journal.recent(directory, since) == [one for one in every if one.at >= since]
+        for raw_id in range(4):
+            assert journal.entries(directory, raw_id) == [one for one in every if one.key.raw_id == raw_id]
 
 
 def test_a_journal_that_has_grown_is_rotated_and_still_read(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_a_job_is_read_field_by_field(commands: Commands) -> None:
         ({"exit_code": "35072"}, "exit_code", 137),
         ({"Requeue": "0"}, "requeue", False),
         ({"BatchFlag": "0"}, "batch", False),
+        ({"BatchFlag": "2"}, "batch", True),
         ({"Comment": "(null)"}, "comment", ""),
         ({"Comment": ""}, "comment", ""),
         ({"Comment": "none"}, "comment", "none"),

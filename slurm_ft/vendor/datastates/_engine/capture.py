@@ -122,6 +122,9 @@ class Capture:
             )
         for chunk in chunks if debug else ():
             chunk.expected = _digest_now(chunk)
+        for file in self._files.values():
+            if file.chunks and all(chunk.state is ChunkState.HELD for chunk in file.chunks):
+                file.image.let_go()
         return [file.image for file in self._files.values()], chunks
 
     def discard(self) -> None:

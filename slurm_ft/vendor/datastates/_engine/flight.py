@@ -32,6 +32,7 @@ class Plan:
     rank: int
     run_dir: Path
     settings: Settings
+    replace: bool = False  # a committed checkpoint of this step that a dead training left
 
     @property
     def directory(self) -> Path:
@@ -43,7 +44,12 @@ class Flight:
     """A save under way."""
 
     def __init__(
-        self, plan: Plan, images: Sequence[FileImage], snapshot: Snapshot, scratch: Slab, done: Callable[[Flight], None]
+        self,
+        plan: Plan,
+        images: Sequence[FileImage],
+        snapshot: Snapshot,
+        scratch: Slab,
+        listeners: tuple[Callable[[Flight], None], Callable[[Path], None]],
     ) -> None:
         self.plan = plan
         self.snapshot = snapshot
@@ -52,7 +58,7 @@ class Flight:
         self.seconds = 0.0  # until it was durable
         self._images = images
         self._scratch = scratch
-        self._on_done = done
+        self._on_done, self._on_commit = listeners
         self._leaving = False
         self._started = time.monotonic()
         self._done = threading.Event()
@@ -90,15 +96,17 @@ class Flight:
                 records = commit.gather(
                     self.plan.run_dir, self.plan.save, self.plan.settings.commit_timeout, lambda: self._leaving
                 )
-                self.committed = commit.seal(self.plan.run_dir, self.plan.save, records)
+                self.committed = commit.seal(self.plan.run_dir, self.plan.save, records, replace=self.plan.replace)
             self.seconds = time.monotonic() - self._started
         except Exception as error:  # whatever it is, it must be counted and not end the thread silently
             self.error = error
             self.snapshot.fail(error)
             give_up(self.plan, error)
         finally:
-            self._done.set()
             self._on_done(self)
+            self._done.set()
+        if self.committed is not None:
+            self._on_commit(self.committed)
 
     def _write(self) -> None:
         with contextlib.ExitStack() as stack:

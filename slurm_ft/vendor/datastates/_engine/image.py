@@ -96,6 +96,10 @@ class FileImage:
             if begin < end:
                 yield Extent(begin - first, end - begin, extent.region, extent.start + begin - extent.offset)
 
+    def let_go(self) -> None:
+        """Forget the memory: every chunk has been copied, and gathered tensors need not live until all is written."""
+        self.extents, self._starts = [], []
+
     def regions(self, index: int) -> list[Region]:
         """Return the regions that a chunk reads."""
         return [piece.region for piece in self.pieces(index)]

@@ -95,7 +95,7 @@ class Pool:
             self._used -= len(buffers)
 
     def warm(self, size: int) -> None:
-        """Have that many bytes ready, touched: called between saves, off the training thread."""
+        """Have that many bytes ready, touched and page-locked: called off the training thread."""
         while self.allocated < min(size, self.limit):
             with self._lock:
                 before = len(self._slabs)
@@ -106,6 +106,11 @@ class Pool:
             slab.touch()
             with self._lock:
                 self._free.extend(slab.buffers)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether its memory is to be page-locked."""
+        return self._pinner is not None
 
     @property
     def allocated(self) -> int:

@@ -97,13 +97,15 @@ class Snapshot:
     # --- the training's thread -------------------------------------------------------------------------------------
 
     def hold_devices(self) -> None:
-        """Queue the copies of GPU memory as far as the pool has room; nothing waits here."""
-        mine = [chunk for chunk in self._changing if any(r.device for r in chunk.image.regions(chunk.index))]
-        for chunk in mine:
-            buffer = self._claim(chunk)
-            if buffer is None:
-                return
-            self._hold(chunk, buffer)
+        """Queue the copies of GPU memory as far as the pool has room; nothing waits here. Before any worker starts."""
+        live, self._changing = self._changing, deque()
+        for chunk in live:
+            on_device = any(region.device for region in chunk.image.regions(chunk.index))
+            buffer = self.pool.take() if on_device else None
+            if buffer is not None:
+                self._hold(chunk, buffer)
+            else:
+                self._changing.append(chunk)
 
     def settle(self, timeout: float) -> Settled:
         """Return when no live byte that can change will be read any more. Costs nothing when that is so already.
@@ -125,13 +127,6 @@ class Snapshot:
             device.hold_training(event)
         self._devices.clear()
         return Settled(size, time.monotonic() - started, starved)
-
-    def _claim(self, chunk: Chunk) -> Buffer | None:
-        with self._news:
-            buffer = self.pool.take()
-            if buffer is not None:
-                self._changing.remove(chunk)
-            return buffer
 
     def _claim_last(self) -> tuple[Chunk, Buffer | None] | None:
         """Take the last live chunk (workers start at the other end) with a buffer for it; it stays without one."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._engine.engine import Engine
 from .._engine.errors import SettingsError
+from .._engine.paths import committed
 from .._engine.ranks import discover
 from .._engine.settings import parse
 from . import resume, worlds
@@ -50,11 +51,12 @@ class DecoratedCheckpointing:
         if not hasattr(self._trainer, "_save_checkpoint"):
             raise SettingsError(
                 f"checkpoint setting 'trainer' is {type(self._trainer).__name__}",
-                "It must be the transformers.Trainer that trains; for a loop of your own use datastates.Checkpointer",
+                "It must be the transformers.Trainer that trains; for a loop of your own use datastates.Checkpoints",
             )
         self._ranks = discover()
         self._engine: Engine | None = None
         self._hook: StepHook | None = None
+        self._retired = False
         self._decorate()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -67,8 +69,17 @@ class DecoratedCheckpointing:
             self._engine.close()
             self._engine = self._hook = None
 
+    @property
+    def _root(self) -> Path:
+        return Path(self._trainer.args.output_dir) / DIRECTORY
+
     def _decorate(self) -> None:
+        """Wrap the methods of this one Trainer. A second object for it, as in a notebook, takes over from the first."""
         trainer = self._trainer
+        earlier = vars(trainer).get("_datastates")
+        if earlier is not None:
+            earlier._retired = True
+        trainer._datastates = self
         trainer.train = self._train(trainer.train)
         trainer._maybe_log_save_evaluate = self._after_step(trainer._maybe_log_save_evaluate)
         trainer._load_best_model = self._fenced(trainer._load_best_model)
@@ -76,6 +87,8 @@ class DecoratedCheckpointing:
     def _train(self, train: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(train)
         def wrapper(resume_from_checkpoint: Any = None, *args: Any, **options: Any) -> Any:
+            if self._retired:
+                return train(resume_from_checkpoint, *args, **options)
             path = self._resume_point(resume_from_checkpoint)
             signals = Signals()
             self._open(path, signals)
@@ -90,7 +103,7 @@ class DecoratedCheckpointing:
 
     def _open(self, resumed_from: str | None, signals: Signals) -> None:
         self.close()
-        self._engine = Engine(Path(self._trainer.args.output_dir) / DIRECTORY, self._settings, self._ranks)
+        self._engine = Engine(self._root, self._settings, self._ranks)
         if resumed_from is not None:
             self._engine.resumed_from(Path(resumed_from))
         self._hook = StepHook(self._trainer, self._engine, self._ranks, self._settings, signals)
@@ -123,6 +136,7 @@ class DecoratedCheckpointing:
             worlds.check(self._trainer, Path(wanted), self._ranks.world_size)
             return os.fspath(wanted)
         if not wanted:
+            self._warn_of_earlier_training()
             return None
         found = get_last_checkpoint_preprocess(
             self._trainer.args.output_dir,
@@ -133,6 +147,18 @@ class DecoratedCheckpointing:
         if found is not None:
             worlds.check(self._trainer, Path(found), self._ranks.world_size)
         return found
+
+    def _warn_of_earlier_training(self) -> None:
+        try:
+            there = committed(self._root)
+        except OSError:  # each save will say what is the matter with it
+            return
+        if there and self._ranks.rank == 0:
+            log.warning(
+                "[Concurrent Checkpoint] starting from scratch beside %s: its steps are not saved again, and a later "
+                "resume takes the newest. Move the directory away to begin anew",
+                there[0][1],
+            )
 
 
 def get_last_checkpoint_preprocess(
@@ -145,8 +171,8 @@ def get_last_checkpoint_preprocess(
     """
     ranks = ranks or discover()
     answer = resume.choose_together(Path(output_dir), step, ranks)
-    for sentence in answer.rejected if ranks.rank == 0 else ():
-        log.warning("[Concurrent Checkpoint] passed over %s", sentence)
+    for sentence in answer.warnings if ranks.rank == 0 else ():
+        log.warning("[Concurrent Checkpoint] %s", sentence)
     if not answer.path:
         if ranks.rank == 0:
             log.error("[Concurrent Checkpoint] No Checkpoint found with step: %d", step)

@@ -92,7 +92,8 @@ class StepHook:
             self._signals.obey(notice)
 
     def _fits(self, left: float) -> bool:
-        needed = self._engine.estimate()
+        """Whether what is in flight and one more save of the last one's size are likely to be durable in time."""
+        needed = self._engine.estimate(self._engine.status.bytes)
         return needed is None or needed < left
 
     def _seconds_left(self, notice: Notice | None) -> float:

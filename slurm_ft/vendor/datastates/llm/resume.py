@@ -1,8 +1,8 @@
 """Which checkpoint a training resumes from, decided once for all ranks.
 
 Rank 0 looks at `<output_dir>/concurrent_checkpoint/checkpoint-*` and at the Trainer's own `<output_dir>/checkpoint-*`
-and takes the newest sound one; then each rank checks the files that it is going to read. If one of them finds damage,
-all go on to the next older one together.
+and takes the newest sound one; then each rank checks the files that it wrote. If one of them finds damage, all go on to
+the next older one together.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from socket import gethostname
 from typing import TYPE_CHECKING
 
 from .._checkpoints.choose import Policy, choose
-from .._checkpoints.deep import Reading, read_all
 from .._checkpoints.errors import CheckpointError
 from .._checkpoints.files import list_files
-from .._checkpoints.finding import Level
+from .._checkpoints.finding import VALID, Finding, Level, Verdict
 from .._checkpoints.formats.source import DamagedError
-from .._checkpoints.manifest import digest_spans, has_manifest, read_manifest
-from .._checkpoints.progress import Silent
+from .._checkpoints.manifest import has_manifest, read_manifest
+from .._checkpoints.verify_manifest import verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .._checkpoints.choose import Search
     from .._engine.ranks import Ranks
 
 log = logging.getLogger("datastates.llm.decorator")
@@ -47,7 +47,7 @@ class Answer:
     path: str = ""  # "" if there is nothing to resume from
     step: int = LATEST
     read: bool = False  # whether rank 0 has read every byte of it
-    rejected: tuple[str, ...] = ()  # one sentence each
+    warnings: tuple[str, ...] = ()  # one sentence each: what was passed over, what is missing
     error: str = ""  # the storage did not answer
 
 
@@ -63,7 +63,7 @@ def choose_together(output_dir: Path, step: int, ranks: Ranks) -> Answer:
     while True:
         answer = _told_by_rank_zero(output_dir, step, refused, ranks)
         if answer.error:
-            raise ResumeError(answer.error, "Nothing was changed: make it readable, then start the training again")
+            raise ResumeError(answer.error, "Training was not started")
         if not answer.path or _all_accept(answer, ranks):
             return answer
         refused |= {Path(answer.path)}
@@ -78,7 +78,7 @@ def check(path: Path, ranks: Ranks) -> None:
 def _told_by_rank_zero(output_dir: Path, step: int, refused: frozenset[Path], ranks: Ranks) -> Answer:
     answer = _search(output_dir, step, refused) if ranks.rank == 0 else Answer()
     fields = json.loads(ranks.broadcast(json.dumps(asdict(answer))))
-    return Answer(**{**fields, "rejected": tuple(fields["rejected"])})
+    return Answer(**{**fields, "warnings": tuple(fields["warnings"])})
 
 
 def _search(output_dir: Path, step: int, refused: frozenset[Path]) -> Answer:
@@ -87,10 +87,17 @@ def _search(output_dir: Path, step: int, refused: frozenset[Path]) -> Answer:
         search = choose(output_dir, "hf", policy)
     except CheckpointError as error:
         return Answer(error=str(error))
-    rejected = tuple(f"{item.candidate.path}: {item.finding.reason}" for item in search.rejected)
-    if search.point is None:
-        return Answer(rejected=rejected)
-    return Answer(str(search.point.path), search.point.step, search.point.level is Level.DEEP, rejected)
+    point = search.point
+    if point is None:
+        return Answer(warnings=_warnings(search))
+    return Answer(str(point.path), point.step, point.level is Level.DEEP, _warnings(search))
+
+
+def _warnings(search: Search) -> tuple[str, ...]:
+    sentences = [f"passed over {item.candidate.path}: {item.finding.reason}" for item in search.rejected]
+    if search.point is not None and search.point.finding.verdict is Verdict.DEGRADED:
+        sentences.append(f"{search.point.path} is not whole: {search.point.finding.reason}")
+    return tuple(sentences)
 
 
 def _all_accept(answer: Answer, ranks: Ranks) -> bool:
@@ -103,29 +110,25 @@ def _all_accept(answer: Answer, ranks: Ranks) -> bool:
 def _vote(path: Path, ranks: Ranks, *, read: bool) -> int:
     """Check the files that this rank wrote, and so is going to read."""
     try:
-        reason = "" if read and ranks.rank == 0 else _what_is_wrong(path, ranks)
+        finding = VALID if read and ranks.rank == 0 else _own_files(path, ranks)
     except (OSError, CheckpointError) as error:  # a path that is missing on one host is no damage: it is not shared
         log.error("[Concurrent Checkpoint] rank %d on %s cannot read %s: %s", ranks.rank, gethostname(), path, error)
         return UNREADABLE
-    if reason:
-        log.error("[Concurrent Checkpoint] rank %d refuses %s: %s", ranks.rank, path, reason)
-    return DAMAGED if reason else OK
+    if not finding.resumable:
+        log.error("[Concurrent Checkpoint] rank %d refuses %s: %s", ranks.rank, path, finding.reason)
+    return OK if finding.resumable else DAMAGED
 
 
-def _what_is_wrong(path: Path, ranks: Ranks) -> str:
-    """Return what is wrong with this rank's files, or "". A Trainer's own checkpoint has no digests to compare with."""
+def _own_files(path: Path, ranks: Ranks) -> Finding:
+    """Compare this rank's files with the manifest. A Trainer's own checkpoint has no digests to compare with."""
     files = list_files(path, path.parent)
     if not has_manifest(files):
-        return ""
+        return VALID
     try:
         manifest = read_manifest(files)
     except DamagedError as error:
-        return error.finding.reason
+        return error.finding
     if manifest is None:
-        return ""
+        return VALID
     own = [name for name, file in manifest.files.items() if file.rank % ranks.world_size == ranks.rank]
-    missing = [name for name in own if name not in files.entries]
-    if missing:
-        return f"{missing[0]} is missing"
-    readings = [Reading(name, files.location(name), digest_spans(manifest, name)) for name in own]
-    return next((f"{name}: {found.reason}" for name, found in read_all(readings, Silent(), None).findings), "")
+    return verify(path, manifest, own)
