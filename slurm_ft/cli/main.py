@@ -27,6 +27,7 @@ COMMANDS = {
     "check-node": ("slurm_ft.cli.check_node", "look at the GPUs of a node while no job is on it"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "reconcile": ("slurm_ft.cli.reconcile", "finish the failovers whose hooks were killed (root, on the controller)"),
+    "alert": ("slurm_ft.cli.alert", "test the channels for alerts; send or list what waits for them"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),
