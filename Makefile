@@ -62,6 +62,7 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/watch.py
 	$(SUDO) $(BIN)/python bench/evidence.py
 	$(BIN)/python bench/kernel_log.py
+	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 	$(BIN)/python bench/decide.py
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies

@@ -42,6 +42,7 @@ from slurm_ft.checkpoints.layouts import BY_NAME
 from slurm_ft.cli.banner import JobInfo, ask_slurm, banner, restart_of
 from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.cli.progress_bar import ProgressBar
+from slurm_ft.cli.supervised import HangingStorageError, supervised
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.launch.choice import Choice
 
@@ -54,6 +55,13 @@ LEVELS = {level.word: level for level in Level}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     declare_search(parser)
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=1800.0,
+        metavar="SECONDS",
+        help="give up if the storage has not answered by then (default 1800)",
+    )
 
 
 def declare_search(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +93,21 @@ def declare_search(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command. Raises SlurmFtError, after telling the evaluating shell to stop, if storage does not answer."""
+    """Run the command. Raises HangingStorageError, after telling the evaluating shell to stop, if storage hangs.
+
+    A child does all that touches the storage: a process that waits for a dead file server cannot be interrupted.
+    """
+    try:
+        code, output = supervised(lambda: _decide_and_assign(args), args.timeout, printable(str(args.output_dir)))
+    except HangingStorageError as error:
+        _hand_over(f"exit {error.exit_code}\n")
+        raise
+    _hand_over(os.fsdecode(output))
+    return code
+
+
+def _decide_and_assign(args: argparse.Namespace) -> int:
+    """Decide and write the assignments. Raises SlurmFtError after writing `exit` for the evaluating shell."""
     try:
         choice = decide(args, ask_slurm(os.environ))
     except SlurmFtError as error:

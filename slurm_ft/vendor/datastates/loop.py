@@ -4,9 +4,9 @@
 
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler, "best": 0.0}
     with Checkpoints("out", save_steps=100) as checkpoints:
-        for step in range(checkpoints.load(state), total_steps):
+        for step in range(checkpoints.load(state) + 1, total_steps + 1):
             train_one_step(step)
-            checkpoints.save(step + 1, state)
+            checkpoints.save(step, state)
 
 Each entry of the state becomes one file. What has `state_dict()` and `load_state_dict()` is asked for its state (model,
 optimizer, scheduler, GradScaler, a stateful sampler or dataloader); anything else is a value, which `load` puts back

@@ -30,7 +30,7 @@ from .hashing import CHUNK_BYTES
 from .live import SeenOptimizers, identities
 from .manifest import Save
 from .pace import Pace
-from .paths import MANIFEST, MARKER, OWNER, checkpoint_name, temporary_name
+from .paths import MANIFEST, MARKER, OWNER, checkpoint_name, step_of, temporary_name
 from .pool import Pool, Slab
 from .run_identity import is_gone, read_owner, this_process
 from .snapshot import Settled, Snapshot
@@ -118,9 +118,18 @@ class Engine:
             return Outcome.DISABLED
         if self._flight is not None and not self._flight.done:
             return Outcome.BUSY
-        if self.ranks.rank == 0 and (self.root / checkpoint_name(step) / MARKER).exists():
+        if self.ranks.rank == 0 and (self.root / checkpoint_name(step) / MARKER).exists() and not self._outdated(step):
             return Outcome.DUPLICATE
         return Outcome.STARTED
+
+    def _outdated(self, step: int) -> bool:
+        """Whether a committed checkpoint of this step is not of this training's past, and nobody alive wrote it.
+
+        Then the training began anew, or went back behind it, and a crash must not resume from the old one.
+        """
+        before = read_owner(self.root / checkpoint_name(step) / MANIFEST, "owner")
+        resumed = step_of(self._resumed) if self._resumed else None
+        return before is not None and is_gone(before, self._owner) and (resumed is None or resumed < step)
 
     def _start(self, step: int, write: Callable[[Capture], object], live: tuple[torch.Tensor, ...]) -> None:
         self._agree_on_run()
@@ -167,7 +176,8 @@ class Engine:
     def _plan(self, step: int) -> Plan:
         save = Save(step, self._owner.run, self._owner.attempt, self.ranks.world_size)
         run_dir = self.root / temporary_name(step, self._owner.attempt)
-        return Plan(save, self.ranks.rank, run_dir, self.settings)
+        replace = self.ranks.rank == 0 and self._outdated(step)
+        return Plan(save, self.ranks.rank, run_dir, self.settings, replace)
 
     def _make_directories(self, plan: Plan) -> None:
         made_root = not self.root.exists()
