@@ -37,6 +37,7 @@ class Kind(str, Enum):
     REPEATED_RESTARTS = "repeated_restarts"
     LIMIT_REACHED = "limit_reached"
     UNKNOWN_VERDICT = "unknown_verdict"
+    INTERNAL_ERROR = "internal_error"  # no hardware signal: most likely the program's own error
     BREAKER_OPEN = "breaker_open"
     LEMON_NODE = "lemon_node"
     NO_PROGRESS = "no_checkpoint_progress"
@@ -53,6 +54,7 @@ SEVERITIES: Mapping[Kind, Severity] = {
     Kind.REPEATED_RESTARTS: Severity.WARNING,
     Kind.LIMIT_REACHED: Severity.CRITICAL,
     Kind.UNKNOWN_VERDICT: Severity.WARNING,
+    Kind.INTERNAL_ERROR: Severity.INFO,
     Kind.BREAKER_OPEN: Severity.CRITICAL,
     Kind.LEMON_NODE: Severity.WARNING,
     Kind.NO_PROGRESS: Severity.WARNING,

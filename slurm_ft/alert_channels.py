@@ -1,4 +1,4 @@
-"""The configuration's `alert_channels`: where alerts go. What is secret is named by a file or a variable, never held."""
+"""The configuration's `alert_channels`: where alerts go. A secret is named by a file or a variable, never held."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Service(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is read from when it is needed: a file, an environment variable, or (for what is none) the text."""
+    """Where a secret is read from when it is needed: a file or an environment variable; `plain` is none."""
 
     file: Path | None = None
     variable: str = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurm_ft.alert import Alert, Kind
 from slurm_ft.config import Config
 from slurm_ft.journal_entry import Entry, Stage
-from slurm_ft.model import Action, Decision, Domain, JobState
+from slurm_ft.model import Action, Decision, Domain, JobKey, JobState
 
 # rule of failover/policy.py -> what it means to people
 RULES: Mapping[str, Kind] = {
@@ -17,8 +17,16 @@ RULES: Mapping[str, Kind] = {
     "no_progress": Kind.NO_PROGRESS,
     "all_nodes_blamed": Kind.UNKNOWN_VERDICT,
     "epilog_silent": Kind.UNKNOWN_VERDICT,
-    "no_hardware_signal": Kind.UNKNOWN_VERDICT,
+    "no_hardware_signal": Kind.INTERNAL_ERROR,
     "not_requeueable": Kind.OPERATION,
+}
+# the word of the job's own tag (failover/resume_tag.py) -> the kind, and what it means
+MARKS: Mapping[str, tuple[Kind, str]] = {
+    "same_step": (Kind.NO_PROGRESS, "no attempt has left a newer checkpoint"),
+    "restarted_from_zero": (Kind.NOT_RESUMED, "training began at step 0 although a checkpoint was chosen"),
+    "resumed_elsewhere": (Kind.NOT_RESUMED, "training did not go on from the checkpoint that was chosen"),
+    "no_valid_checkpoint": (Kind.NO_VALID_CHECKPOINT, "there are checkpoints, and none of them is whole"),
+    "checkpointing_disabled": (Kind.CHECKPOINTING_DISABLED, "saving failed too often and is off"),
 }
 RESTARTS = (Action.REQUEUE, Action.RECORD)
 
@@ -29,6 +37,7 @@ class Job:
 
     name: str
     user: str
+    nodes: str = ""
     checkpoint: str = ""  # the last one that is known
 
 
@@ -44,6 +53,28 @@ def about(entry: Entry, known: Sequence[Entry], job: Job, config: Config) -> Ite
     if restarts >= config.alert_restarts:
         what = f"{restarts} restarts within {config.alert_window / 60:g} minutes, the last for {decision.cause}"
         yield _alert(Kind.REPEATED_RESTARTS, entry, decision, job, what)
+
+
+def about_mark(word: str, key: JobKey, job: Job, now: float) -> Alert | None:
+    """What the job itself says in its Comment: its user's word, about nothing but this job."""
+    if word not in MARKS:
+        return None
+    kind, meaning = MARKS[word]
+    return Alert(
+        kind=kind,
+        what=f"job {key.address}: {meaning}",
+        at=now,
+        subject=f"job {key.raw_id} restart {key.attempt}",
+        job=key.address,
+        job_name=job.name,
+        user=job.user,
+        count=f"restart {key.attempt}",
+        nodes=job.nodes,
+        cause=word,
+        checkpoint=job.checkpoint,
+        following="the job goes on as it is",
+        command=f"slurm-ft status {key.address}, and the job's own log",
+    )
 
 
 def restarts_in_a_row(entry: Entry, known: Sequence[Entry], window: float) -> int:

@@ -24,7 +24,7 @@ def deliver(channel: Channel, alert: Alert, untold: int, config: Config) -> None
     try:
         url, key = secret.read(channel.url), secret.read(channel.key)
         destinations.check(_hosts(channel, url), config)
-        _call(channel, url, key, alert, untold, config)
+        _call(channel, (url, key), alert, untold, config)
     except ChannelError as error:
         raise ChannelError(_safe(f"{channel.name}: {error.what}", channel, url, key), error.fix) from None
     except Exception as error:  # a library's bug or an odd answer must not keep the other channels waiting
@@ -37,7 +37,8 @@ def _hosts(channel: Channel, url: str) -> tuple[str, ...]:
     return (urlsplit(url).hostname or "",)
 
 
-def _call(channel: Channel, url: str, key: str, alert: Alert, untold: int, config: Config) -> None:
+def _call(channel: Channel, access: tuple[str, str], alert: Alert, untold: int, config: Config) -> None:
+    url, key = access
     if channel.service is Service.APPRISE:
         apprise_service.send(url, alert, untold)
     elif channel.service is Service.ALERTMANAGER:

@@ -90,7 +90,7 @@ def _pass(config: Config, log: Logger) -> Sent:
 
 
 def _deliver_all(outbox: Outbox, config: Config, now: float) -> list[tuple[Message, str]]:
-    """Each channel in a thread of its own, so that a slow one costs the others nothing; a hanging one is left behind."""
+    """Each channel in a thread of its own: a slow one costs the others nothing, and a hanging one is left behind."""
     work = [(channel, due) for channel in config.alert_channels if (due := box.due(outbox, channel.name, now))]
     answers: SimpleQueue[tuple[Message, str]] = SimpleQueue()
     threads = [

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from slurm_ft import config, journal
+from slurm_ft.alerts import sender
 from slurm_ft.config import Config
 from slurm_ft.controller import reconcile
 from slurm_ft.controller.site import Site
@@ -26,10 +27,22 @@ def run(_: argparse.Namespace) -> int:
     site = Site.of(settings, NAME, os.environ, PATIENCE)
     if not site.acting:
         print("mode: observe: nothing is changed")
+        _send_alerts(site)
         return 0
     done = reconcile.reconcile_all(site)
     print("\n".join(done) or "nothing was left open")
+    _send_alerts(site)
     return 0
+
+
+def _send_alerts(site: Site) -> None:
+    """Those that the hooks' own senders could not deliver."""
+    if not site.config.alert_channels:
+        return
+    try:
+        sender.send(site.config, site.log)
+    except OSError as error:
+        raise SlurmFtError(f"the spool in {site.config.state_dir}: {error}", "Run as root or as SlurmUser") from error
 
 
 def _check_access(settings: Config) -> None:
