@@ -109,6 +109,12 @@ def alert(log: Logger, what: str, about: Alert | None = None) -> None:
     log.error("ALERT: %s", in_one_line(what), extra={ATTRIBUTE: told})
 
 
+def breaker_opened(log: Logger, why: str) -> None:
+    """Tell that failover has stopped on the whole cluster."""
+    what = f"{why}: no node is drained and no job requeued until `slurm-ft unpause`"
+    alert(log, what, Alert(Kind.BREAKER_OPEN, what, time.time(), "the breaker", command="slurm-ft nodes"))
+
+
 ATTRIBUTE = "slurm_ft_alert"  # of the log's record
 
 _TEXTS = tuple(field.name for field in fields(Alert) if field.name not in ("kind", "at"))

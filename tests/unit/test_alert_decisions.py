@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from fake_slurm import FakeSlurm, node
 
 from slurm_ft import config as configuration
+from slurm_ft import journal
 from slurm_ft.alert import FIELD_LIMIT, Alert, Kind, Severity, from_json, to_json
-from slurm_ft.alerts import decisions, message, outbox
+from slurm_ft.alert_channels import Channel, Secret, Service
+from slurm_ft.alerts import decisions, message, outbox, sender, spool
 from slurm_ft.alerts.decisions import Job
 from slurm_ft.alerts.outbox import Outbox
-from slurm_ft.config import Config
+from slurm_ft.cli.main import main
+from slurm_ft.config import Config, Mode
+from slurm_ft.controller.site import Site
 from slurm_ft.errors import ConfigError
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Decision, Domain, JobEnd, JobKey, JobState, NodeVerdict
@@ -177,3 +185,20 @@ def test_a_wrong_channel_is_named_without_its_secret(channel: str, said: str) ->
 
 def test_severities_have_an_order() -> None:
     assert Severity.INFO.rank < Severity.WARNING.rank < Severity.CRITICAL.rank
+
+
+def test_a_node_that_keeps_failing_is_told_once_per_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = replace(REQUEUED, exclude=("n1",))
+    for attempt, at in ((0, time.time() - 86400), (1, time.time() - 60)):
+        journal.append(tmp_path, entry(attempt, at, again))
+    slurm = FakeSlurm(node_records={"n1": node("n1"), "n2": node("n2")})
+    channel = Channel("am", Service.ALERTMANAGER, Secret(plain="http://localhost:1"))
+    config = Config(mode=Mode.ACT, state_dir=tmp_path, log_file=tmp_path / "log", alert_channels=(channel,))
+    sent: list[Alert] = []
+    monkeypatch.setattr(configuration, "load", lambda: config)
+    monkeypatch.setattr(Site, "of", lambda *_: Site(config, slurm, logging.getLogger("none"), "c1"))
+    monkeypatch.setattr(sender, "send", lambda *_: sent.extend(spool.read(spool.paths(tmp_path))))
+    assert main(["reconcile"]) == 0
+    (one,) = [alert for alert in sent if alert.kind is Kind.LEMON_NODE]
+    assert one.what == "node n1 keeps failing: 2 faults in 7 days, 1 jobs hit"
+    assert one.subject == "node n1 fault 12.1"
