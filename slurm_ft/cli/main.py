@@ -27,6 +27,8 @@ COMMANDS = {
     "check-node": ("slurm_ft.cli.check_node", "look at the GPUs of a node while no job is on it"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "reconcile": ("slurm_ft.cli.reconcile", "finish the failovers whose hooks were killed (root, on the controller)"),
+    "pause": ("slurm_ft.cli.pause", "stop all drains and failovers of the cluster at once (operators)"),
+    "unpause": ("slurm_ft.cli.unpause", "let them go on, also after the breaker has opened (operators)"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),

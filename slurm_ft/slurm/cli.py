@@ -143,7 +143,7 @@ class CommandLine:
             "ExcNodeList": update.excluded_nodes,
             "Comment": update.comment,
             "AdminComment": update.admin_comment,
-            "StartTime": "now" if update.start_now else None,
+            "StartTime": f"now{f'+{update.start_in}' * bool(update.start_in)}" if update.start_now else None,
         }
         changes = [f"{name}={value}" for name, value in fields.items() if value is not None]
         self._run("scontrol", "update", f"JobId={address}", *changes)

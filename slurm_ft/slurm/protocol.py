@@ -69,6 +69,7 @@ class JobUpdate:
     comment: str | None = None
     admin_comment: str | None = None
     start_now: bool = False
+    start_in: int = 0  # with start_now: whole seconds from now
 
 
 class Slurm(Protocol):
