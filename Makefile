@@ -43,14 +43,15 @@ test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest tests/slurm
 
 FRAMEWORKS ?= /var/tmp/slurm_ft-frameworks
-test-frameworks: ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in FRAMEWORKS)
+test-frameworks: setup ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS)
 	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks $(ONLY)
 	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks $(ONLY)
+	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
-test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in $(FRAMEWORKS))
+test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
-	SLURM_FT_FRAMEWORKS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
 
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)
@@ -61,6 +62,7 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/watch.py
 	$(SUDO) $(BIN)/python bench/evidence.py
 	$(BIN)/python bench/kernel_log.py
+	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 	$(BIN)/python bench/decide.py
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies

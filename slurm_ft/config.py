@@ -40,6 +40,14 @@ class OptIn(str, Enum):
     ALL = "all"
 
 
+class Backend(str, Enum):
+    """How Slurm is asked: by its commands, by pyslurm, or by pyslurm wherever it fits the cluster's release."""
+
+    CLI = "cli"
+    PYSLURM = "pyslurm"
+    AUTO = "auto"
+
+
 class FailedStep(str, Enum):
     """What a failed step means for a job whose batch script ended `0:0`: a note, or the same as a failed script."""
 
@@ -61,6 +69,7 @@ class Config:
 
     mode: Mode = Mode.OBSERVE
     opt_in: OptIn = OptIn.TAG
+    backend: Backend = Backend.CLI
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
     failed_step: FailedStep = FailedStep.REPORT
@@ -266,6 +275,7 @@ def _inventory(value: object) -> dict[str, tuple[str, ...]]:
 READERS: Mapping[str, Callable[[object], Any]] = {
     "mode": _one_of(Mode),
     "opt_in": _one_of(OptIn),
+    "backend": _one_of(Backend),
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
     "failed_step": _one_of(FailedStep),

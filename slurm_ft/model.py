@@ -239,6 +239,7 @@ class JobEnd:
     opted_in: bool
     requeueable: bool  # a batch job without --no-requeue
     limit: int
+    expedited: bool = False  # Slurm itself requeues it: at once if a node Epilog failed, held if none did
     component_ids: tuple[int, ...] = ()  # of a het job: the raw ids of all its components, whose nodes report for it
     required_nodes: tuple[str, ...] = ()  # the user's own --nodelist
     failed_step: ExitStatus | None = None  # the worst end of a step in a batch script that itself ended `0:0`

@@ -89,9 +89,11 @@ def _judge_files(
 ) -> Judgement:
     layout = candidate.layout
     world_size = layout.world_size(files) if layout.world_size and request.level > Level.QUICK else None
+    findings = list(check_structure(files, layout, world_size, siblings))
+    if request.level is Level.QUICK and not combine(finding for _, finding in findings).resumable:
+        return Judgement(_sum_up(files, findings), Level.QUICK, files, count_ranks(files, layout))
     content = check_content(files, request.level)
-    findings = [
-        *check_structure(files, layout, world_size, siblings),
+    findings += [
         *content.findings,
         *(("", finding) for finding in _own_rules(candidate, files, request, world_size)),
     ]

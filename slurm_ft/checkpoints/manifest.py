@@ -11,10 +11,9 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .finding import Finding, corrupt, incomplete, inconsistent, note
 from .formats.source import DamagedError, Digest, Span
@@ -136,16 +135,39 @@ def digest_spans(manifest: Manifest, name: str) -> tuple[Span, ...]:
     )
 
 
-def hasher(algorithm: str) -> Callable[[memoryview], str] | None:
-    """Return the function from bytes to lower-case hex digits; None if it is not available here."""
+class Hasher(Protocol):
+    """Takes bytes piece by piece."""
+
+    def update(self, content: memoryview, /) -> None:
+        """Add a piece."""
+
+    def hexdigest(self) -> str:
+        """Return lower-case hex digits."""
+
+
+class _Crc32:
+    """zlib.crc32 with the interface of a hash."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def update(self, content: memoryview) -> None:
+        self.value = zlib.crc32(content, self.value)
+
+    def hexdigest(self) -> str:
+        return f"{self.value:08x}"
+
+
+def hasher(algorithm: str) -> Hasher | None:
+    """Return a new hasher; None if the algorithm is not available here."""
     if algorithm == "crc32":
-        return lambda content: f"{zlib.crc32(content):08x}"
+        return _Crc32()
     if algorithm == "sha256":
-        return lambda content: hashlib.sha256(content).hexdigest()
+        return hashlib.sha256()
     if algorithm != "xxh3_128":
         return None
     try:
-        from xxhash import xxh3_128_hexdigest  # noqa: PLC0415 - optional: a training's Python may not have it
+        from xxhash import xxh3_128  # noqa: PLC0415 - optional: a training's Python may not have it
     except ImportError:
         return None
-    return lambda content: str(xxh3_128_hexdigest(content))
+    return cast("Hasher", xxh3_128())

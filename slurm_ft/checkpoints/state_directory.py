@@ -43,7 +43,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Replace a file so that a reader, or a kill at any moment, finds the old text or the new one. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

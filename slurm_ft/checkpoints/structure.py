@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .files import Files
 
 TEMPORARY = re.compile(r"(^|/)(\.?tmp[-_.].*|.*\.(tmp|part|partial|incomplete))$", re.IGNORECASE)
+MOST_RANKS = 1 << 20  # of which a set is built
 
 
 def check_structure(
@@ -75,6 +76,9 @@ def _ranks(
 ) -> Iterator[tuple[str, Finding]]:
     found, told = ranks_of(files, part)
     if not found:
+        return
+    if max(found) >= MOST_RANKS:
+        yield "", inconsistent(f"{part.state.value} of rank {max(found)}: there is no such rank")
         return
     gaps = set(range(max(found) + 1)) - found
     wanted = told or world_size or 0

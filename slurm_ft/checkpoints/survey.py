@@ -44,13 +44,14 @@ def survey(directory: Path, framework: str = AUTO, request: Request | None = Non
 
     Raises UnreadableCheckpointError if the directory cannot be listed, UnknownFrameworkError.
     """
-    found = find_one(directory, framework)
-    entries = [found] if found else list(find_candidates(directory, framework).entries)
+    one = find_one(directory, framework)
+    found = None if one else find_candidates(directory, framework)
+    entries = [one] if one else list(found.entries) if found else []
     rows = (
         Surveyed(entry, _judge(entry, request or Request(), [*entries[place + 1 :], *reversed(entries[:place])]))
         for place, entry in enumerate(entries)
     )
-    return Survey(find_candidates(directory, framework).directory, tuple(rows))
+    return Survey(found.directory if found else directory.absolute(), tuple(rows))
 
 
 def _judge(candidate: Candidate, request: Request, siblings: list[Candidate]) -> Judgement:

@@ -31,6 +31,7 @@ class JobInfo:
 
     excluded: str  # the whole exclusion as a nodelist expression, the user's own and ours; empty for none
     failovers: Failovers
+    comment: str = ""
 
 
 def ask_slurm(environ: Mapping[str, str]) -> JobInfo | None:
@@ -42,7 +43,7 @@ def ask_slurm(environ: Mapping[str, str]) -> JobInfo | None:
         slurm = replace(CommandLine.of(settings), timeout=ANSWER_SECONDS, tries=1)
         address = environment.job_key(environ).address
         job = slurm.job(address)
-        return JobInfo(slurm.excluded_nodes(job.address), failovers_of(job, (), settings)) if job else None
+        return JobInfo(slurm.excluded_nodes(job.address), failovers_of(job, (), settings), job.comment) if job else None
     except SlurmFtError:
         return None
 

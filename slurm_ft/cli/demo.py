@@ -157,7 +157,7 @@ def submit(show: Show, *options: str) -> int:
         "SLURM_FT_BIN": str(lab.command),
         config.CONFIG_VARIABLE: str(lab.base / "etc" / "slurm_ft.yaml"),
     }
-    template = resource("sbatch_templates/pytorch.sbatch")
+    template = resource("sbatch_templates/python.sbatch")
     job = lab.sbatch(template, "--job-name=tiny-lm", arguments=(*command, *pace, *options), env=environment)
     show.say(
         f"submitted job {job} as {lab.spec.user}: sbatch_templates/{template.name} {script.name} {' '.join(options)}"

@@ -19,6 +19,9 @@ COMMANDS = {
     "status": ("slurm_ft.cli.status", "show jobs as squeue does, with their failovers and causes"),
     "explain": ("slurm_ft.cli.explain", "say what was seen, decided and done about each attempt of a job"),
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
+    "run": ("slurm_ft.cli.run", "resume and start a training: the whole of it, once per attempt"),
+    "template": ("slurm_ft.cli.template", "list, show or write sbatch scripts for the launchers and frameworks"),
+    "advise": ("slurm_ft.cli.advise", "how often to save, from what a save costs and how often nodes fail"),
     "checkpoints": ("slurm_ft.cli.checkpoints", "list and validate checkpoints; move back what was moved aside"),
     "watch": ("slurm_ft.cli.watch", "watch a node's GPUs, and fail over jobs that hang on a broken one"),
     "check-node": ("slurm_ft.cli.check_node", "look at the GPUs of a node while no job is on it"),
@@ -60,8 +63,21 @@ def _dispatch(given: list[str]) -> int:
     command = import_module(module)
     parser = argparse.ArgumentParser(f"slurm-ft {name}", description=summary)
     command.configure(parser)
-    code: int = command.run(parser.parse_args(given[1:]))
+    code: int = command.run(parse(parser, given[1:]))
     return code
+
+
+def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
+    """Parse, for a subcommand that takes a command of the user's (`command` has a default), only what is before `--`.
+
+    argparse itself would look for options in the command, or for the command before the last option.
+    """
+    takes_command = parser.get_default("command") is not None
+    end = list(given).index("--") if takes_command and "--" in given else len(given)
+    arguments = parser.parse_args(given[:end])
+    if takes_command:
+        arguments.command = tuple(given[end + 1 :])
+    return arguments
 
 
 def _top_level() -> argparse.ArgumentParser:

@@ -35,26 +35,37 @@ from slurm_ft.checkpoints import (
     act_on,
     choose,
     printable,
-    resume_by,
     write_record,
 )
 from slurm_ft.checkpoints.act import QUARANTINE_CHOICES
 from slurm_ft.checkpoints.layouts import BY_NAME
-from slurm_ft.cli.banner import ask_slurm, banner, restart_of
+from slurm_ft.cli.banner import JobInfo, ask_slurm, banner, restart_of
 from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.cli.progress_bar import ProgressBar
+from slurm_ft.cli.supervised import HangingStorageError, supervised
+from slurm_ft.errors import SlurmFtError
+from slurm_ft.launch.choice import Choice
 
 if TYPE_CHECKING:
     import argparse
 
-VARIABLES = ("CKPT_LAST_STEP", "CKPT_LAST_PATH", "CKPT_LAYOUT", "CKPT_VERDICT", "CKPT_RESUME_ARGS")
-EXTRAS = tuple(dict.fromkeys(name for layout in BY_NAME.values() for name in layout.exports))
-UNSET = f"unset {' '.join((*VARIABLES, *EXTRAS))}\n"
 LEVELS = {level.word: level for level in Level}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    declare_search(parser)
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=1800.0,
+        metavar="SECONDS",
+        help="give up if the storage has not answered by then (default 1800)",
+    )
+
+
+def declare_search(parser: argparse.ArgumentParser) -> None:
+    """Declare what says how to choose."""
     parser.add_argument("--framework", choices=("auto", *BY_NAME), default="auto", help="whose layout (default auto)")
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="where training saves")
     parser.add_argument(
@@ -82,22 +93,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command. Raises SlurmFtError, after telling the evaluating shell to stop, if storage does not answer."""
-    info = ask_slurm(os.environ)
+    """Run the command. Raises HangingStorageError, after telling the evaluating shell to stop, if storage hangs.
+
+    A child does all that touches the storage: a process that waits for a dead file server cannot be interrupted.
+    """
+    try:
+        code, output = supervised(lambda: _decide_and_assign(args), args.timeout, printable(str(args.output_dir)))
+    except HangingStorageError as error:
+        _hand_over(f"exit {error.exit_code}\n")
+        raise
+    _hand_over(os.fsdecode(output))
+    return code
+
+
+def _decide_and_assign(args: argparse.Namespace) -> int:
+    """Decide and write the assignments. Raises SlurmFtError after writing `exit` for the evaluating shell."""
+    try:
+        choice = decide(args, ask_slurm(os.environ))
+    except SlurmFtError as error:
+        _hand_over(f"exit {error.exit_code}\n")
+        raise
+    write_record(choice.search, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0"))
+    _hand_over(assignments(choice))
+    return 0
+
+
+def decide(args: argparse.Namespace, info: JobInfo | None) -> Choice:
+    """Choose, act on it, and say in the log what and why. Raises SlurmFtError: then training must not start."""
     with translated():
         try:
             search = choose(args.output_dir, args.framework, _policy(args))
             actions = act_on(search, quarantine_when=args.quarantine, job_id=os.environ.get("SLURM_JOB_ID", "manual"))
-        except CheckpointError as error:
+        except CheckpointError:
             _log(banner(os.environ, info, "impossible", datetime.now(timezone.utc)))
-            _hand_over(f"exit {error.exit_code}\n")
             raise
     _log(banner(os.environ, info, _resume(search), datetime.now(timezone.utc)))
     for line in report(search, restart_of(os.environ), actions):
         _log(line)
-    write_record(search, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0"))
-    _hand_over(assignments(search))
-    return 0
+    return Choice(search, actions)
 
 
 def _policy(args: argparse.Namespace) -> Policy:
@@ -110,20 +143,11 @@ def _policy(args: argparse.Namespace) -> Policy:
     )
 
 
-def assignments(search: Search) -> str:
+def assignments(choice: Choice) -> str:
     """Return the shell text for stdout. Any path is safe in it, whatever characters its directory has."""
-    if search.point is None:
-        return UNSET
-    by = resume_by(search)
-    values = {
-        "CKPT_LAST_STEP": str(search.point.step),
-        "CKPT_LAST_PATH": str(search.point.path),
-        "CKPT_LAYOUT": search.point.layout,
-        "CKPT_VERDICT": search.point.finding.verdict.value,
-        "CKPT_RESUME_ARGS": shlex.join(by.arguments),
-        **by.environ,
-    }
-    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+    unset = [name for name, value in choice.environ.items() if value is None]
+    exports = [f"export {name}={shlex.quote(value)}\n" for name, value in choice.environ.items() if value is not None]
+    return "".join(exports) + f"unset {' '.join(unset)}\n" * bool(unset)
 
 
 def report(search: Search, restart: int, actions: Actions = Actions()) -> list[str]:  # noqa: B008 - frozen

@@ -12,6 +12,7 @@ from slurm_ft.controller.job_lock import BusyError, job_lock
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, claim, ledger, progress
+from slurm_ft.failover.policy import EXPEDITED_RULE
 from slurm_ft.failover.progress import Next, Progress, Step
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Ledger
@@ -26,6 +27,7 @@ MOST_STEPS = 6  # requeue, record, release and their looks; a bound, should Slur
 
 STAGE_AFTER: Mapping[Step, Stage] = {
     Step.REQUEUE: Stage.REQUEUED,
+    Step.REQUEUE_HELD: Stage.REQUEUED,
     Step.NOTE: Stage.REQUEUED,
     Step.RECORD: Stage.RECORDED,
     Step.COUNT: Stage.COUNTED,
@@ -100,10 +102,12 @@ def _take(site: Site, at: Progress, job: JobRecord | None, following: Next) -> s
         return actions.count(site.slurm, job, _history(site, at, job), claim.limit(job.comment, site.config))
     if following.step is Step.REQUEUE:
         actions.requeue(site.slurm, key)
+    elif following.step is Step.REQUEUE_HELD:
+        site.slurm.requeue_held(key.address)
     elif following.step is Step.CANCEL:
         site.slurm.cancel(key.address)
     elif following.step is Step.RELEASE:
-        actions.let_start(site.slurm, key, job.reason)
+        actions.let_start(site.slurm, key, job, expedited=decision.rule == EXPEDITED_RULE)
     return ""
 
 

@@ -72,6 +72,7 @@ class Ended:
     key: JobKey
     job: JobRecord
     requeued: bool  # somebody has requeued it already
+    expedited: bool = False  # Slurm itself requeues it, after this failure
     silent: tuple[str, ...] = ()  # nodes whose epilog had not ended within the bound
 
 
@@ -97,6 +98,18 @@ def wait_out_epilogs(slurm: Slurm, config: Config, ended: Ended) -> Ended:
     return replace(ended, silent=wait_for_node_epilogs(slurm, ended.key.address, config.node_epilog_wait))
 
 
+def wait_for_requeue(slurm: Slurm, config: Config, ended: Ended) -> Ended:
+    """The same for an expedited job whose controller hook has returned: every living node has had its say once Slurm
+    has requeued it, and it may run again within a tenth of a second. Raises SlurmCommandError."""
+    deadline = time.monotonic() + config.node_epilog_wait
+    while time.monotonic() < deadline:
+        job = slurm.job(ended.key.address)
+        if job is None or job.state != "COMPLETING" or job.restarts > ended.key.attempt:
+            break
+        time.sleep(POLL)
+    return ended
+
+
 def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], ended: Ended, now: float) -> Gathered:
     """Everything `decide` needs. Raises SlurmCommandError."""
     key, before = ended.key, ended.job
@@ -117,6 +130,7 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], ended: Ende
         opted_in=claim.opted_in(job.comment, job.requeue, config),
         requeueable=job.requeue and job.batch,
         limit=claim.limit(job.comment, config),
+        expedited=ended.expedited,
         failed_step=_failed_step(environ, before),
         step_fails_job=config.failed_step is FailedStep.FAILOVER,
         required_nodes=nodelist.expand(before.required_nodes),

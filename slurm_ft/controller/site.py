@@ -13,7 +13,7 @@ from slurm_ft.config import Config, Mode
 from slurm_ft.journal_entry import Entry, to_json
 from slurm_ft.log import open_log
 from slurm_ft.slurm import environment
-from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.backend import backend
 from slurm_ft.slurm.protocol import Slurm
 
 
@@ -29,8 +29,8 @@ class Site:
     @classmethod
     def of(cls, config: Config, name: str, environ: Mapping[str, str], budget: float) -> Site:
         """For the hook `name`, which may spend `budget` seconds on Slurm's answers."""
-        slurm = CommandLine.of(config).within(budget)
-        return cls(config, slurm, open_log(config, name), environ.get(environment.CLUSTER, ""))
+        log = open_log(config, name)
+        return cls(config, backend(config, log.error).within(budget), log, environ.get(environment.CLUSTER, ""))
 
     @property
     def acting(self) -> bool:

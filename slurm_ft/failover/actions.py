@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.failover import comment_tag, hanging, ledger, node_record
+from slurm_ft.failover import comment_tag, hanging, ledger, node_record, resume_tag
 from slurm_ft.failover.comment_tag import Tag
+from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Decision, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.components import components
@@ -160,6 +161,21 @@ def end_hanging(slurm: Slurm, key: JobKey) -> str:
     return "killed its batch script"
 
 
+def note_resume(slurm: Slurm, address: str, mark: ResumeMark) -> bool:
+    """Note in the job's Comment from which step this attempt resumes; the job's own user does it. Whether it was noted.
+
+    It is not when the job is in another attempt by now, or when its Comment is too full. Raises SlurmCommandError.
+    """
+    job = slurm.job(address)
+    if job is None or job.state != "RUNNING" or job.restarts != mark.attempt:
+        return False
+    comment = resume_tag.write(job.comment, mark)
+    if comment is None or comment == job.comment:
+        return comment is not None
+    slurm.update_job(job.address, JobUpdate(comment=comment))
+    return True
+
+
 def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
     """Slurm takes an update whole or not at all: a node deleted meanwhile must not cost the count."""
     known = {node.name for node in slurm.nodes()}
@@ -181,10 +197,13 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
-def let_start(slurm: Slurm, key: JobKey, reason: str = "") -> None:
-    """Take the begin time of a job away that is pending for `reason`. A hold stays, but for the one that Slurm itself
-    puts on a job whose node refused to start it."""
-    if reason == LAUNCH_HOLD:
+def let_start(slurm: Slurm, key: JobKey, job: JobRecord, *, expedited: bool = False) -> None:
+    """Take the begin time of a pending job away, and a hold that Slurm itself put on it: any other is somebody's wish.
+
+    Slurm holds a job whose node refused to start it, and an `expedited` one when no node Epilog failed: none does on a
+    node that needs no drain. `job` is what the job looked like just now. Raises SlurmCommandError.
+    """
+    if job.reason == LAUNCH_HOLD or (expedited and job.state == "REQUEUE_HOLD"):
         slurm.release_hold(key.address)
     slurm.update_job(key.address, JobUpdate(start_now=True))
 

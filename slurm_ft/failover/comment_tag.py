@@ -47,10 +47,10 @@ def read(comment: str) -> Tag | None:
 def write(comment: str, tag: Tag) -> str | None:
     """`comment` with its tag replaced by `tag`, or with the tag appended; None if not even the shortest form fits."""
     candidates = (_replace(comment, text) for text in _forms(tag))
-    return next((text for text in candidates if _size(text) <= COMMENT_LIMIT), None)
+    return next((text for text in candidates if size(text) <= COMMENT_LIMIT), None)
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
     """Bytes, since Slurm counts bytes; a comment that is not UTF-8 arrives with surrogate escapes."""
     return len(text.encode("utf-8", "surrogateescape"))
 

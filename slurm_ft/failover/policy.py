@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from slurm_ft.model import GATE, IMAGE_PULL, Action, Decision, Domain, JobEnd, JobState, NodeVerdict
 
 NODE_DOWN = "node_down"
+EXPEDITED_RULE = "expedited"
 CLOCK_SLACK = 3600.0  # seconds. Job ids are reused: an older verdict is on another job. Nodes' clocks may differ
 
 # Slurm's own reason for the end -> the state to show. None of these is retried or counted, whatever the nodes say.
@@ -121,10 +122,25 @@ def _not_opted_in(case: Case) -> Decision | None:
     return case.decision(Action.NONE, JobState.FAILED, "not_opted_in", "the job did not ask for failover")
 
 
+def _expedited(case: Case) -> Decision | None:
+    """`--requeue=expedite`: the Epilog that failed on the blamed node makes Slurm requeue the job, whatever we think.
+
+    So below the limit this is a record, and over it the job is cancelled. A program's own error is held by Slurm.
+    """
+    end = case.end
+    if not end.expedited or not case.blamed:
+        return None
+    if case.count >= end.limit:
+        reason = f"{_hardware(case)}, and all {end.limit} failovers are spent"
+        return case.decision(Action.CANCEL, JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
+    reason = f"{_hardware(case)}: failover {case.count + 1} of {end.limit}, requeued by Slurm itself (expedited)"
+    return case.decision(Action.RECORD, JobState.FAILOVER_IN_PROGRESS, EXPEDITED_RULE, reason, counted=True)
+
+
 def _requeued_by_slurm(case: Case) -> Decision | None:
     """Slurm requeued the job itself: a node failure is excluded and counted, a preemption is not."""
     end = case.end
-    if end.restarts_now <= end.key.attempt:
+    if end.restarts_now <= end.key.attempt or end.expedited:
         return None
     if case.refused_by:
         reason = f"{case.refused_by} refused to start it, its GPU needs a repair: not counted"
@@ -217,6 +233,7 @@ def _hardware(case: Case) -> str:
 
 RULES: tuple[Callable[[Case], Decision | None], ...] = (
     _not_opted_in,
+    _expedited,
     _requeued_by_slurm,
     _ended_well,
     _ended_by_slurm,

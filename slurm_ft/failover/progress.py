@@ -39,6 +39,7 @@ class Step(Enum):
     """What is to be done next about a decision."""
 
     REQUEUE = "requeue"
+    REQUEUE_HELD = "requeue held"
     NOTE = "note that it was requeued"
     RECORD = "exclude and record"
     COUNT = "count"  # the job runs again: Slurm takes no exclusion now
@@ -175,6 +176,8 @@ def same_job(progress: Progress, job: JobRecord) -> bool:
 
 def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
     """A requeue would revive a job that was cancelled or came to its time limit, and kill a running attempt."""
+    if progress.action is Action.CANCEL and job.state == "COMPLETING":
+        return Next(Step.REQUEUE_HELD, "Slurm would start an expedited job again before it can be cancelled")
     if progress.action is not Action.REQUEUE:
         return Next(Step.CLOSE, f"its restart count is {job.restarts} again")
     if job.state == "COMPLETING":
@@ -183,6 +186,10 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
     if job.state == "RUNNING":
         # A backup controller took over from a saved state that is older than the end, which it will notice by itself.
         return Next(Step.WAIT, "its controller has lost the end of the attempt")
+    return _late_requeue(progress, job, now)
+
+
+def _late_requeue(progress: Progress, job: JobRecord, now: float) -> Next:
     if job.state not in FAILED:
         return Next(Step.CLOSE, f"not requeued: the job is {job.state} by now")
     if now - progress.decided.at > LATE_REQUEUE:

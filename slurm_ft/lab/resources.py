@@ -43,9 +43,9 @@ def installed_command() -> Path | None:
 
 
 def command_script(root: Path) -> str:
-    """A stand-in for `slurm-ft` that runs this very source tree."""
-    return (
-        "#!/bin/sh\n"
-        f"PYTHONPATH={shlex.quote(str(root))}${{PYTHONPATH:+:$PYTHONPATH}} "
-        f'exec {shlex.quote(sys.executable)} -m slurm_ft.cli.main "$@"\n'
-    )
+    """A stand-in for `slurm-ft` that runs this very source tree.
+
+    Not through PYTHONPATH: `slurm-ft run` becomes the training, which would inherit it.
+    """
+    program = f"import sys; sys.path.insert(0, {str(root)!r}); from slurm_ft.cli.main import main; sys.exit(main())"
+    return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n'

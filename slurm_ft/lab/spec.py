@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Name of the hook in the lab -> the parameter in slurm.conf, and the file among our resources.
 HOOKS: Mapping[str, tuple[str, str]] = {
     "prolog": ("Prolog", "prolog/node_prolog"),
+    "task_prolog": ("TaskProlog", "prolog/task_prolog"),
     "epilog": ("Epilog", "epilog/node_epilog"),
     "prolog_slurmctld": ("PrologSlurmctld", "prolog/slurmctld_prolog"),
     "epilog_slurmctld": ("EpilogSlurmctld", "epilog/slurmctld_epilog"),

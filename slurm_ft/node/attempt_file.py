@@ -1,8 +1,8 @@
 """What the shell hooks noted about an attempt on this node, in the run directory.
 
 `attempts/NODE.JOBID`, written by prolog/node_prolog: the marker it left in the kernel log (empty if it could not), the
-boot id, the uptime in seconds, the job's GRES indices and Slurm's restart count. A Prolog older than the watcher wrote
-only the first three.
+boot id, the uptime in seconds, the job's GRES indices, Slurm's restart count, and the nodes that failovers excluded
+(for prolog/task_prolog alone). A Prolog of an older version wrote the first three or five.
 
 `ended/NODE.SLOT`, written by epilog/node_epilog (SLOT = job id modulo 1024): the job id, the first three of these
 lines, and the uptime at the end. Slurm may skip the Prolog when a requeued job returns to a node within its cred_expire
@@ -55,7 +55,7 @@ def run_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 def read(directory: Path, node: str, raw_id: int) -> AttemptStart:
     """What the hooks wrote for this job on this node. Never raises: an unreadable note is none."""
-    noted = _lines(directory / "attempts" / f"{node}.{raw_id}", 3, 5)
+    noted = _lines(directory / "attempts" / f"{node}.{raw_id}", 3, 5, 6)
     if noted:
         return _start(noted[:START_LINES], None)
     job, *noted = _lines(directory / "ended" / f"{node}.{raw_id % SLOTS}", 5) or [""]
@@ -74,7 +74,7 @@ def running(directory: Path, node: str) -> tuple[RunningAttempt, ...]:
 
 
 def _running(directory: Path, node: str, raw_id: int) -> RunningAttempt | None:
-    noted = _lines(directory / "attempts" / f"{node}.{raw_id}", 5)
+    noted = _lines(directory / "attempts" / f"{node}.{raw_id}", 5, 6)
     if not noted or not noted[4].isdigit():
         return None
     return RunningAttempt(raw_id, int(noted[4]), _start(noted[:START_LINES], None), noted[3])

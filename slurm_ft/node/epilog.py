@@ -23,11 +23,12 @@ from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
 
 NAME = "node_epilog"
-DRAIN_FAILED = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
+FAILED_EPILOG = 75  # EX_TEMPFAIL of sysexits.h; the shell part turns it into a failed Epilog, which drains the node
 
 
 def run(environ: Mapping[str, str], config: Config) -> int:
-    """Judge the ended attempt on this node; returns DRAIN_FAILED if a needed drain failed, else 0."""
+    """Judge the ended attempt on this node; returns FAILED_EPILOG if a needed drain failed, or if the node was drained
+    and Slurm wants to know it from the Epilog; else 0."""
     log = open_log(config, NAME)
     key, node = environment.job_key(environ), environment.node_name(environ)
     evidence = observe(environ, config, key, node)
@@ -45,8 +46,17 @@ def run(environ: Mapping[str, str], config: Config) -> int:
             repair_mark.write(environ, config.kernel_log)
     except SlurmFtError as error:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
-        return DRAIN_FAILED if action is NodeAction.DRAIN else 0
-    return 0
+        return FAILED_EPILOG if action is NodeAction.DRAIN else 0
+    excused = action is NodeAction.DRAIN and verdict.domain is Domain.HARDWARE
+    return FAILED_EPILOG if excused and _expedited(key, config) else 0
+
+
+def _expedited(key: JobKey, config: Config) -> bool:
+    """Slurm requeues an expedited job if a node's Epilog failed, and holds it if none did."""
+    try:
+        return CommandLine.of(config).expedited(key.address)
+    except SlurmFtError:
+        return False  # the controller's hook still requeues it
 
 
 def _keep(path: Path, verdict: Verdict, evidence: Sequence[Evidence], key: JobKey, log: Logger) -> None:

@@ -32,7 +32,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     time.sleep(config.node_reuse_delay)
     job = slurm.job(key.address)
     if job is not None and job.state == "PENDING" and job.restarts == key.attempt + 1:
-        actions.let_start(slurm, key, job.reason)
+        actions.let_start(slurm, key, job)
         open_log(config, NAME).info("job %s: let start elsewhere", key.address)
     return 0
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.slurm.fields import JOB_FIELDS, NODE_FIELDS, end_time, exit_status
+from slurm_ft.slurm.fields import EXPEDITED_MARK, JOB_FIELDS, NODE_FIELDS, end_time, exit_status
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
 NULL = "(null)"
@@ -113,9 +113,17 @@ class CommandLine:
         """See Slurm.set_node_comment."""
         self._run("scontrol", "update", f"NodeName={name}", f"Comment={comment}")
 
+    def expedited(self, address: str) -> bool:
+        """See Slurm.expedited. Only scontrol tells, and only where the option exists (fields.EXPEDITED)."""
+        return EXPEDITED_MARK in self._run("scontrol", "-o", "show", "job", address).split()
+
     def requeue(self, address: str) -> None:
         """See Slurm.requeue."""
         self._run("scontrol", "requeue", address)
+
+    def requeue_held(self, address: str) -> None:
+        """See Slurm.requeue_held."""
+        self._run("scontrol", "requeuehold", address)
 
     def release_hold(self, address: str) -> None:
         """See Slurm.release_hold."""

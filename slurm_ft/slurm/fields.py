@@ -84,6 +84,11 @@ CGROUP_PLUGIN_DISABLED = Difference(
     "cgroup.conf knows CgroupPlugin=disabled, and slurmd needs it where cgroups cannot be written",
     ((OLD, False), ((23, 11), True)),
 )
+EXPEDITED = Difference(
+    "sbatch knows --requeue=expedite, and scontrol shows a job that was given it (EXPEDITED_MARK)",
+    ((OLD, False), ((25, 11), True)),
+)
+EXPEDITED_MARK = "ExpeditedRequeue=Yes"
 
 
 def exit_status(text: str) -> tuple[int, int]:

@@ -100,8 +100,14 @@ class Slurm(Protocol):
     def set_node_comment(self, name: str, comment: str) -> None:
         """Replace the node's Comment."""
 
+    def expedited(self, address: str) -> bool:
+        """Whether Slurm itself requeues the job when it fails: at once if a node Epilog failed, held if none did."""
+
     def requeue(self, address: str) -> None:
         """Requeue a batch job. Kills it if it runs: check its restart count first."""
+
+    def requeue_held(self, address: str) -> None:
+        """The same, but the job stays held."""
 
     def release_hold(self, address: str) -> None:
         """Let a held job be scheduled again."""

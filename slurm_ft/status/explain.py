@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from slurm_ft.failover import ledger, node_record
+from slurm_ft.failover import ledger, node_record, resume_tag
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Attempt, Decision, Domain, Ledger, NodeVerdict
 from slurm_ft.node.event_file import RecordedEvent
@@ -77,6 +77,7 @@ def _attempt(sources: Sources, history: Ledger, number: int) -> list[str]:
     if past and past.text and not evidence:
         evidence = [f"ledger: {past.text}"]
     body = [
+        *(f"resumed   {line}" for line in _from_comment(sources, number)),
         *(f"evidence  {line}" for line in evidence or ["none that can be seen from here"]),
         *(f"judged    {_verdict(node, one)}" for node, one in judged),
         *(f"{_word(entry):<9} {_clock(entry.at)} {_said(entry)}" for entry in entries),
@@ -104,6 +105,16 @@ def _from_nodes(sources: Sources, number: int) -> list[str]:
         for verdict in _verdicts(sources)
         if verdict.attempt == number
     ]
+
+
+def _from_comment(sources: Sources, number: int) -> list[str]:
+    """Where the job itself says that it started. Only the last attempt's word is kept."""
+    mark = resume_tag.read(sources.job.comment) if sources.job else None
+    if mark is None or mark.attempt != number:
+        return []
+    start = "from scratch" if mark.step is None else f"from step {mark.step}"
+    stalled = f"; {mark.without_progress} earlier attempt(s) in a row did too" if mark.without_progress else ""
+    return [f"{start}{stalled}{f'; ALERT {mark.alert}' if mark.alert else ''} (the job's own word)"]
 
 
 def _from_events(sources: Sources, number: int) -> list[str]:

@@ -18,6 +18,11 @@ def _attempt(view: JobView) -> str:
     return f"{failovers.count + 1}/{failovers.limit + 1}" if failovers.opted_in else ""
 
 
+def _last_step(view: JobView) -> str:
+    """From where the last attempt resumed, by the job's own word."""
+    return "" if view.resume is None or view.resume.step is None else str(view.resume.step)
+
+
 def _waits_for(view: JobView) -> str:
     """Slurm's own reason; a job that nothing but an admin can help does not merely wait."""
     reason = view.job.reason[:REASON_WIDTH]
@@ -31,6 +36,7 @@ COLUMNS: Mapping[str, Callable[[JobView], str]] = {
     "USER": lambda view: view.job.user,
     "STATE": lambda view: view.state.value,
     "ATTEMPT": _attempt,
+    "LAST_STEP": _last_step,
     "CAUSE": lambda view: view.cause,
     "EXCLUDED": lambda view: nodelist.fold(view.failovers.excluded),
     "NODELIST(REASON)": lambda view: view.job.nodes or _waits_for(view),
@@ -83,7 +89,17 @@ def _present(view: JobView) -> str:
         "NonZeroExitCode",
     )  # such as JobLaunchFailure: no log to read
     why = f" (Slurm's reason: {job.reason})" if told and job.nodes else ""
-    return f"  restart {job.restarts}  {began} - {end or 'now'}  {where}: {view.state.value}{why}"
+    return f"  restart {job.restarts}  {began} - {end or 'now'}  {where}: {view.state.value}{why}{_resumed(view)}"
+
+
+def _resumed(view: JobView) -> str:
+    """What the job says of the present attempt's start; nothing if it said it of an earlier one."""
+    mark = view.resume
+    if mark is None or mark.attempt != view.job.restarts:
+        return ""
+    start = "from scratch" if mark.step is None else f"from step {mark.step}"
+    stalled = f", as the {mark.without_progress} attempt(s) before it" if mark.without_progress else ""
+    return f"; started {start}{stalled}" + (f"; ALERT {mark.alert}" if mark.alert else "")
 
 
 def _clock(unix: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config
-from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record
+from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record, resume_tag
 from slurm_ft.failover.policy import NODE_DOWN
 from slurm_ft.model import IMAGE_PULL, Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.fields import reason_name
@@ -50,6 +50,11 @@ class JobView:
     state: JobState
     cause: str  # of the last failure; "" if there was none
     blocked: str = ""  # why Slurm cannot start it without somebody's help
+
+    @property
+    def resume(self) -> resume_tag.ResumeMark | None:
+        """From which step the job says that it resumed. Its user can write anything there."""
+        return resume_tag.read(self.job.comment)
 
 
 def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config) -> list[JobView]:
@@ -119,8 +124,14 @@ def _state(job: JobRecord, failovers: Failovers) -> JobState:
     if job.state == "COMPLETING":
         return _completing_state(job, failovers)
     if job.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"):
-        return JobState.FAILOVER_IN_PROGRESS if _failing_over(job, failovers) else JobState.PENDING
+        return _pending_state(job, failovers)
     return JobState.RUNNING
+
+
+def _pending_state(job: JobRecord, failovers: Failovers) -> JobState:
+    if _failing_over(job, failovers):
+        return JobState.FAILOVER_IN_PROGRESS
+    return JobState.INTERNAL_ERROR if _held_after_its_own_error(job, failovers) else JobState.PENDING
 
 
 def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
@@ -149,6 +160,12 @@ def _completing_state(job: JobRecord, failovers: Failovers) -> JobState:
 def _failing_over(job: JobRecord, failovers: Failovers) -> bool:
     """Whether the restart that the job waits for is ours."""
     return any(attempt.counted and attempt.number == job.restarts - 1 for attempt in failovers.history.attempts)
+
+
+def _held_after_its_own_error(job: JobRecord, failovers: Failovers) -> bool:
+    """An expedited job that failed with no Epilog failing, which Slurm holds (measured on 26.05). One that an admin
+    requeued held was running: it has no exit code."""
+    return job.state == "REQUEUE_HOLD" and failovers.opted_in and job.exit_code != 0
 
 
 def _cancelled_by_us(job: JobRecord, failovers: Failovers) -> bool:

@@ -191,6 +191,34 @@ def test_a_step_that_is_committed_already_is_not_saved_again(training, make_engi
     assert (first.root / "checkpoint-2" / "MANIFEST.json").read_bytes() == before
 
 
+def leave_behind(engine, step: int) -> None:
+    """Make a committed checkpoint look like that of a process that has died."""
+    path = engine.root / f"checkpoint-{step}" / "MANIFEST.json"
+    content = json.loads(path.read_bytes())
+    content["owner"]["started"] = 1
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("resumed", "outcome"), [(None, "STARTED"), (1, "STARTED"), (2, "DUPLICATE"), (3, "DUPLICATE")]
+)
+def test_a_dead_trainings_checkpoint_gives_way_unless_we_resumed_from_it_or_later(
+    training, make_engine, resumed, outcome
+):
+    """Begun anew in a directory with old checkpoints, a crash must not resume into the old training."""
+    first = make_engine()
+    for step in (1, 2, 3):
+        first.save(step, lambda c: c.torch_save({"old": True}, c.directory / "state.pt"))
+        load(first, step)
+        leave_behind(first, step)
+    again = make_engine()
+    if resumed:
+        again.resumed_from(again.root / f"checkpoint-{resumed}")
+    got = again.save(2, lambda c: c.torch_save({"old": False}, c.directory / "state.pt"))
+    assert got is Outcome[outcome]
+    assert load(again, 2) == {"old": got is Outcome.DUPLICATE}
+
+
 def test_an_uncommitted_directory_of_that_name_gives_way(training, make_engine):
     engine = make_engine()
     half = engine.root / "checkpoint-2"
@@ -206,10 +234,10 @@ def test_two_jobs_that_commit_one_step_leave_the_first_ones(training, make_engin
     gate = threading.Event()
     seal = commit.seal
 
-    def late(run_dir, plan, records):
+    def late(run_dir, plan, records, **options):
         if plan.attempt == second._owner.attempt:
             gate.wait(20)
-        return seal(run_dir, plan, records)
+        return seal(run_dir, plan, records, **options)
 
     monkeypatch.setattr(commit, "seal", late)
     for engine, value in ((second, 2), (first, 1)):
@@ -267,7 +295,7 @@ def test_nothing_is_deleted_for_a_save_that_fails(training, make_engine, monkeyp
     assert [step for step, _ in committed(engine.root)] == [2]
 
 
-def refuse(*_):
+def refuse(*_, **__):
     raise OSError(28, "No space left on device")
 
 

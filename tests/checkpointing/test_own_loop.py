@@ -20,6 +20,7 @@ from slurm_ft.checkpoints.finding import Level
 from slurm_ft.vendor.datastates import Checkpoints
 from slurm_ft.vendor.datastates._engine.errors import SettingsError
 from slurm_ft.vendor.datastates._engine.paths import committed
+from slurm_ft.vendor.datastates._engine.status import Outcome
 from slurm_ft.vendor.datastates.loop import ResumeError
 
 ROOT = Path(__file__).parents[2]
@@ -203,6 +204,18 @@ def newest(root: Path) -> int:
     steps = [step for step, _ in committed(root)]
     assert (found.point.step if found.point else None) == (steps[0] if steps else None)
     return steps[0] if steps else 0
+
+
+def test_sigusr1_saves_once_more_and_training_goes_on(training, open_checkpoints):
+    """What `sbatch --signal=USR1@120` sends ahead of the time limit."""
+    with open_checkpoints() as checkpoints:
+        assert checkpoints.save(2, objects(training)) is None
+        signal.raise_signal(signal.SIGUSR1)
+        assert checkpoints.save(3, objects(training)) is Outcome.STARTED
+        assert not checkpoints.stopping
+        assert checkpoints.wait(20)
+        assert checkpoints.save(4, objects(training)) is None
+    assert committed(checkpoints.engine.root)[0][0] == 3
 
 
 def test_sigterm_saves_once_more_and_ends_the_process(tmp_path):

@@ -103,6 +103,18 @@ def test_a_temporary_that_the_saver_uses_again_is_copied_when_it_is_saved(traini
     assert [load(engine, 2, f"part{value}.pt").unique().tolist() for value in range(3)] == [[0.0], [1.0], [2.0]]
 
 
+def test_small_temporaries_at_one_address_are_not_mixed_up(training, make_engine):
+    """A private copy must keep the storage's identity taken: the next temporary may lie where the last one did."""
+    engine = make_engine(copy="lazy")
+
+    def write(capture):
+        for value in range(50):
+            capture.torch_save(torch.full((16,), value), capture.directory / f"rng_{value}.pt")
+
+    engine.save(2, write)
+    assert [load(engine, 2, f"rng_{value}.pt")[0].item() for value in range(50)] == list(range(50))
+
+
 def test_numbers_and_objects_are_saved_as_they_were(training, make_engine, slow_workers):
     """NVIDIA Megatron-Bridge 3267: a step counter captured late names the wrong step."""
     engine, counters = make_engine(copy="lazy"), {"step": 2, "scale": [65536.0], "seen": torch.tensor(2)}

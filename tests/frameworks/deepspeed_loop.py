@@ -67,7 +67,7 @@ def step(engine) -> float:
 
 
 def trained(engine) -> list[torch.Tensor]:
-    """Return the parameters, and what the optimizer on this rank has. Buffers of other ranks DeepSpeed does not save."""
+    """Return the parameters and what this rank's optimizer has. DeepSpeed saves the buffers of rank 0 only."""
     optimizer = engine.optimizer.optimizer
     states = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
     partitions = [tensor for group in optimizer.param_groups for tensor in group["params"]]

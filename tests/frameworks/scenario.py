@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import signal
 from pathlib import Path
 
 import comparing
@@ -100,6 +101,8 @@ def train(run: dict, local_rank: int) -> dict:
             engine = DecoratedCheckpointing(runtime_config={**run["hook"], "trainer": trainer}, rank=local_rank)
     visits: list[int] = []
     trainer.add_callback(Visits(visits))
+    if "notice" in run:
+        trainer.add_callback(Notice(*run["notice"]))
     for _ in range(run.get("twins", 0)):  # of one class: each save appends to their state
         trainer.add_callback(transformers.EarlyStoppingCallback(early_stopping_patience=100))
     result = trainer.train(resume_from_checkpoint=run.get("resume", False))
@@ -112,6 +115,17 @@ def train(run: dict, local_rank: int) -> dict:
         "weights": weights_digest(trainer),
         "callbacks": {name: len(state) for name, state in trainer.state.stateful_callbacks.items()},
     }
+
+
+class Notice(transformers.TrainerCallback):
+    """Sends one rank SIGUSR1 in the middle of a step, as Slurm does ahead of a time limit."""
+
+    def __init__(self, rank: int, step: int) -> None:
+        self.rank, self.step = str(rank), step
+
+    def on_step_begin(self, args, state, control, **_):
+        if os.environ.get("RANK", "0") == self.rank and state.global_step + 1 == self.step:
+            signal.raise_signal(signal.SIGUSR1)
 
 
 class Visits(transformers.TrainerCallback):

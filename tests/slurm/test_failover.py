@@ -346,8 +346,9 @@ def test_the_status_table_of_a_stranger_shows_it_too(lab: Lab) -> None:
         "USER",
         "STATE",
         "ATTEMPT",
+        "LAST_STEP",
         "CAUSE",
         "EXCLUDED",
         "NODELIST(REASON)",
     ]
-    assert row.split() == [str(job), "main", "train", lab.spec.user, "Running", "2/4", "xid79", bad, good]
+    assert row.split() == [str(job), "main", "train", lab.spec.user, "Running", "2/4", "-", "xid79", bad, good]

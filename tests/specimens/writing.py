@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 # Below it, one virtual environment for each set of requirements; tools/frameworks.sh makes them.
-DIRECTORY = Path(os.environ.get("SLURM_FT_FRAMEWORKS", "/var/tmp/slurm_ft-frameworks"))
+DIRECTORY = Path(os.environ.get("SLURM_FT_FRAMEWORK_SETS", "/var/tmp/slurm_ft-frameworks"))
 LIMIT_SECONDS = 900  # DeepSpeed compiles for minutes the first time
 
 

@@ -11,7 +11,7 @@ from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
 FINAL = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY")
-LOOKS = ("job", "jobs", "job_nodes", "excluded_nodes", "nodes")
+LOOKS = ("job", "jobs", "job_nodes", "excluded_nodes", "nodes", "expedited")
 
 
 def refused(command: str, said: str) -> SlurmCommandError:
@@ -34,6 +34,7 @@ class FakeSlurm:
     refuses_update: Callable[[JobUpdate], bool] = lambda _: False
     before: dict[str, Callable[[], None]] = field(default_factory=dict)
     calls: list[tuple[object, ...]] = field(default_factory=list)
+    expedited_jobs: set[str] = field(default_factory=set)
     ends_as: dict[str, str] = field(default_factory=dict)  # what a COMPLETING job will be
     now: float = 3000.0
 
@@ -107,9 +108,17 @@ class FakeSlurm:
         elif job.state != "COMPLETING":
             self.set_job(address, state="PENDING", submitted=self.now, nodes="")
 
+    def expedited(self, address: str) -> bool:
+        self._called("expedited", address)
+        return address in self.expedited_jobs
+
+    def requeue_held(self, address: str) -> None:
+        self.requeue(address)
+        self.calls[-1] = ("requeue_held", address)
+
     def release_hold(self, address: str) -> None:
         self._called("release_hold", address)
-        self.set_job(address, reason="")
+        self.set_job(address, state="PENDING", reason="")
 
     def cancel(self, address: str) -> None:
         """Ignored while the job is COMPLETING, unless it was requeued; an ended job is left as it is."""

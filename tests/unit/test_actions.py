@@ -9,6 +9,7 @@ from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.failover import actions, comment_tag, ledger, node_record
 from slurm_ft.failover.comment_tag import COMMENT_LIMIT
 from slurm_ft.failover.policy import decide
+from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Attempt, Decision, JobEnd, JobKey, Ledger, NodeAction, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate
 
@@ -221,6 +222,38 @@ def test_verdicts_that_nobody_fetched_leave_a_nodes_comment(slurm: FakeSlurm, fa
     assert len(actions.expire_notes(slurm, slurm.nodes(), now + 1)) == 1
     assert slurm.node_records["n1"].comment == "rack 7"
     assert node_record.read(slurm.node_records["n2"].comment, "n2") == (fresh,)
+
+
+class TestNoteResume:
+    MARK = ResumeMark(1200, 0, 0)
+
+    def test_the_mark_stands_beside_the_controllers_tag(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", state="RUNNING")
+        assert actions.note_resume(slurm, "12", self.MARK)
+        assert updates(slurm) == [JobUpdate(comment="team=vision [slurm_ft] [slurm_ft.resume step=1200 attempt=0]")]
+
+    def test_nothing_is_written_twice(self, slurm: FakeSlurm) -> None:
+        slurm.set_job("12", state="RUNNING")
+        assert actions.note_resume(slurm, "12", self.MARK)
+        assert actions.note_resume(slurm, "12", self.MARK)
+        assert len(updates(slurm)) == 1
+
+    @pytest.mark.parametrize("change", [{"restarts": 1}, {"state": "COMPLETING"}])
+    def test_a_late_word_on_an_attempt_that_is_over_is_not_written(
+        self, slurm: FakeSlurm, change: dict[str, object]
+    ) -> None:
+        slurm.set_job("12", **{"state": "RUNNING", **change})
+        assert not actions.note_resume(slurm, "12", self.MARK)
+        assert updates(slurm) == []
+
+    def test_the_controllers_own_write_keeps_the_mark(
+        self, slurm: FakeSlurm, requeue: Decision, history: Ledger
+    ) -> None:
+        slurm.set_job("12", restarts=1, ended=None, comment="[slurm_ft] [slurm_ft.resume step=1200 attempt=0]")
+        actions.record(slurm, slurm.job_records["12"], requeue, history)
+        assert slurm.job_records["12"].comment == (
+            "[slurm_ft n=1/3 ex=n1 cause=xid79] [slurm_ft.resume step=1200 attempt=0]"
+        )
 
 
 class TestHetJob:

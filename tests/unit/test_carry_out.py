@@ -262,3 +262,27 @@ def test_while_another_process_has_the_job_nothing_is_done(
     with job_lock(site.config.state_dir, 12, 0):
         carry_out.finish(site, decided)
     assert slurm.changes == []
+
+
+def test_an_expedited_job_over_the_limit_is_held_before_it_can_start_again(
+    site: Site, slurm: FakeSlurm, job_end: JobEnd, fault: NodeVerdict
+) -> None:
+    end = replace(job_end, nodes="n1", node_names=("n1",), expedited=True)
+    decision = decide(end, [fault], 3)
+    entry = Entry(site.now(), Stage.DECIDED, end.key, "cluster", "run", 900.0, "act", nodes="n1", decision=decision)
+    carry_out.carry_out(site, Progress(site.write(entry)))
+    assert [call[0] for call in slurm.changes] == ["requeue_held", "update_job", "cancel"]
+    assert stages(site) == ["decided", "requeued", "recorded", "closed"]
+
+
+def test_slurms_own_hold_of_an_expedited_job_is_lifted_and_nobody_elses(
+    site: Site, slurm: FakeSlurm, job_end: JobEnd, fault: NodeVerdict
+) -> None:
+    end = replace(job_end, nodes="n1", node_names=("n1",), expedited=True)
+    for address, expedited in (("12", True), ("12", False)):
+        slurm.calls.clear()
+        decision = decide(replace(end, expedited=expedited), [fault], 0)
+        entry = Entry(site.now(), Stage.DECIDED, end.key, "cluster", "run", 900.0, "act", nodes="n1", decision=decision)
+        slurm.set_job(address, state="REQUEUE_HOLD", restarts=end.key.attempt + 1, ended=None, submitted=site.now())
+        carry_out.carry_out(site, Progress(site.write(entry)))
+        assert (("release_hold", "12") in slurm.changes) is expedited

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import checkpoint_trees as trees
@@ -45,6 +46,12 @@ def test_validate_fails_if_one_is_not_valid_and_names_the_state(output, capsys):
     text = capsys.readouterr().out
     assert "checkpoint-9   yes       yes        yes         yes" in text
     assert checkpoints("validate", output / "checkpoint-9", "--level", "deep") == 0
+
+
+def test_one_checkpoint_that_is_a_file_can_be_named(tmp_path, capsys):
+    path = trees.plain(tmp_path, 3)
+    assert checkpoints("validate", path, "--level", "deep") == 0
+    assert "ckpt_3.pth  3 " in capsys.readouterr().out
 
 
 def test_missing_required_state_is_warned_about(tmp_path, capsys):
@@ -109,6 +116,17 @@ def test_resume_fails_without_a_valid_one_if_asked(output, capfdbinary):
     assert out == b"exit 65\n"
     assert b"no valid checkpoint in" in err
     assert (output / "checkpoint-10").exists()
+
+
+def test_storage_that_hangs_ends_the_attempt_in_time(tmp_path, capfdbinary, monkeypatch):
+    def hang(*_arguments):
+        time.sleep(60)
+
+    monkeypatch.setattr("slurm_ft.cli.resume.choose", hang)
+    assert main.main(["resume", "--output-dir", str(tmp_path), "--timeout", "0.3"]) == 74
+    out, err = capfdbinary.readouterr()
+    assert out == b"exit 74\n"
+    assert b"did not answer within 0 s" in err
 
 
 def test_resume_records_the_choice_and_the_one_before(output, capfd):

@@ -115,7 +115,8 @@ def test_the_readers_know_every_key() -> None:
 
 @pytest.mark.parametrize("key", ["mod", "Mode", "<<", "5", "? [a]\n", "'opt in'", "null"])
 def test_an_unknown_key_lists_the_valid_ones(key: str) -> None:
-    with pytest.raises(ConfigError, match=r"^f\.yaml:2: unknown key .*Valid keys: mode, opt_in, limit, ") as caught:
+    message = r"^f\.yaml:2: unknown key .*Valid keys: mode, opt_in, backend, limit, "
+    with pytest.raises(ConfigError, match=message) as caught:
         parse(f"limit: 3\n{key}: {{}}", "f.yaml")
     assert caught.value.exit_code == 78
 

@@ -159,3 +159,9 @@ class TestCommand:
         monkeypatch.setattr(CommandLine, "of", lambda _: FakeSlurm())
         assert main.main(["explain", "99"]) == 1
         assert "neither Slurm nor the journal knows it" in capsys.readouterr().err
+
+
+def test_the_jobs_own_word_on_where_it_resumed_stands_with_its_attempt(job: JobRecord) -> None:
+    text = explain(Sources(12, replace(job, comment="[slurm_ft.resume step=1200 attempt=1 since=0]")))
+    assert text.count("resumed   from step 1200; 1 earlier attempt(s) in a row did too (the job's own word)") == 1
+    assert "resumed" not in explain(Sources(12, replace(job, comment="[slurm_ft.resume step=1200 attempt=7]")))

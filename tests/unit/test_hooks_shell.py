@@ -115,7 +115,23 @@ class TestNodeProlog:
         stage.run("prolog/node_prolog", NODE, SLURM_JOB_RESTART_COUNT="1")
         second = (stage.run_dir / "attempts" / "n1.12").read_text()
         assert first != second
-        assert second.splitlines()[3:] == ["0,1", "1"]
+        assert second.splitlines()[3:] == ["0,1", "1", ""]
+
+    @pytest.mark.parametrize(
+        ("comment", "noted"),
+        [
+            ("mine [slurm_ft n=1/3 ex=n1,n2 cause=xid79] x", "n1,n2"),
+            ("[slurm_ft n=1/3 cause=xid79] ex=n9", ""),
+            ("[slurm_ft] ex=n9", ""),
+            ("[slurm_ft n=1/3 ex=$(touch TRACE/x)]", ""),
+            ("[slurm_ft n=1/3 ex=n1\nn2]", ""),
+        ],
+    )
+    def test_notes_the_exclusions_for_the_tasks(self, stage: Stage, comment: str, noted: str) -> None:
+        stage.run("prolog/node_prolog", NODE, SLURM_JOB_COMMENT=comment)
+        assert (stage.run_dir / "attempts" / "n1.12").read_text().splitlines()[5] == noted
+        assert [one.raw_id for one in attempt_file.running(stage.run_dir, "n1")] == [12]
+        assert "x" not in stage.started
 
     def test_a_job_without_gpus_touches_nothing(self, stage: Stage) -> None:
         for nothing in ({}, {"SLURM_JOB_GPUS": ""}):
@@ -366,6 +382,44 @@ class TestSlurmctldProlog:
     def test_an_error_of_ours_never_holds_a_job(self, stage: Stage, body: str) -> None:
         stage.fake("slurm-ft", body)
         assert stage.run("prolog/slurmctld_prolog", CONTROLLER, SLURM_JOB_RESTART_COUNT="1").returncode == 0
+
+
+class TestTaskProlog:
+    def exports(self, stage: Stage, **variables: str) -> dict[str, str]:
+        """What the task's environment gets, read as Slurm reads it: line by line."""
+        done = stage.run("prolog/task_prolog", {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1"}, **variables)
+        assert (done.returncode, done.stderr) == (0, "")
+        lines = [line.removeprefix("export ").partition("=") for line in done.stdout.splitlines()]
+        return {name: value for name, _, value in lines}
+
+    def test_the_attempt_and_its_exclusions_enter_the_task(self, stage: Stage) -> None:
+        stage.run("prolog/node_prolog", NODE, SLURM_JOB_COMMENT="[slurm_ft n=1/3 ex=n1,n2]")
+        assert self.exports(stage, SLURM_RESTART_COUNT="1", CHECKPOINT_VENDOR="/v") == {
+            "CHECKPOINT_VENDOR": "/v",
+            "SLURM_FT_ATTEMPT": "2",
+            "SLURM_FT_EXCLUDED": "n1,n2",
+        }
+
+    def test_the_sites_library_is_named_and_the_users_own_stays(self, stage: Stage) -> None:
+        assert self.exports(stage, SLURM_FT_VENDOR="/site dir")["CHECKPOINT_VENDOR"] == "/site dir"
+        assert self.exports(stage, SLURM_FT_VENDOR="/s", CHECKPOINT_VENDOR="/u")["CHECKPOINT_VENDOR"] == "/u"
+
+    def test_the_library_beside_an_installation_is_found(self, stage: Stage) -> None:
+        hook = stage.directory / "share" / "slurm_ft" / "prolog" / "task_prolog"
+        hook.parent.mkdir(parents=True)
+        hook.write_bytes((ROOT / "prolog" / "task_prolog").read_bytes())
+        hook.chmod(0o755)
+        vendor = stage.directory / "lib" / "python3.11" / "site-packages" / "slurm_ft" / "vendor"
+        (vendor / "datastates").mkdir(parents=True)
+        done = subprocess.run([hook], env={}, capture_output=True, text=True, check=True)
+        assert f"export CHECKPOINT_VENDOR={vendor}\n" in done.stdout
+
+    @pytest.mark.parametrize("variables", [{}, {"SLURM_RESTART_COUNT": "x; rm"}, {"SLURM_FT_VENDOR": "/a\nexport B=1"}])
+    def test_nothing_stops_a_task_and_nothing_else_gets_in(self, stage: Stage, variables: dict[str, str]) -> None:
+        found = self.exports(stage, **variables)
+        assert set(found) <= {"SLURM_FT_ATTEMPT", "SLURM_FT_EXCLUDED", "CHECKPOINT_VENDOR"}
+        assert found["SLURM_FT_EXCLUDED"] == ""
+        assert "\n" not in found.get("CHECKPOINT_VENDOR", "")
 
 
 @pytest.mark.parametrize("hook", ["epilog/slurmctld_epilog", "prolog/slurmctld_prolog"])

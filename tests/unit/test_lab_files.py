@@ -74,7 +74,7 @@ def test_a_spec_survives_lab_json() -> None:
     assert LabSpec.from_json({**spec.to_json(), "of_a_newer_version": 1}) == spec
 
 
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"gpus_per_node": -1}, {"hooks": {"task_prolog": None}}])
+@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"gpus_per_node": -1}, {"hooks": {"job_submit": None}}])
 def test_a_wrong_spec_says_what_is_valid(wrong: dict[str, object]) -> None:
     with pytest.raises(LabError, match=r"Choose a number|Valid names: prolog"):
         LabSpec(**wrong)  # type: ignore[arg-type]

@@ -192,6 +192,22 @@ def test_a_fault_under_another_component_of_a_het_job_counts_and_under_another_j
     assert decide(het, [replace(fault, raw_id=14)], 0).action is Action.NONE
 
 
+def test_an_expedited_job_is_requeued_by_slurm_and_recorded_by_us(job_end: JobEnd, fault: NodeVerdict) -> None:
+    decision = decide(replace(job_end, expedited=True), [fault], 0)
+    assert (decision.action, decision.exclude, decision.count) == (Action.RECORD, ("n1",), 1)
+
+
+def test_an_expedited_job_over_the_limit_is_cancelled(job_end: JobEnd, fault: NodeVerdict) -> None:
+    decision = decide(replace(job_end, expedited=True), [fault], 3)
+    assert (decision.action, decision.state) == (Action.CANCEL, JobState.MAX_RETRIES_EXCEEDED)
+
+
+def test_the_own_error_of_an_expedited_job_is_none_of_somebody_elses_requeues(job_end: JobEnd) -> None:
+    held = replace(job_end, expedited=True, restarts_now=job_end.key.attempt + 1)
+    decision = decide(held, [], 0)
+    assert (decision.action, decision.state) == (Action.NONE, JobState.INTERNAL_ERROR)
+
+
 def test_a_required_node_is_not_excluded_and_the_reason_says_so(job_end: JobEnd, fault: NodeVerdict) -> None:
     decision = decide(replace(job_end, required_nodes=("n1",)), [fault], 0)
     assert (decision.action, decision.exclude, decision.count) == (Action.REQUEUE, (), 1)

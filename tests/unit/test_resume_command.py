@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_ft.checkpoints import Level, ResumePoint, Search
+from slurm_ft.checkpoints import Actions, Level, ResumePoint, Search
 from slurm_ft.checkpoints.finding import VALID
 from slurm_ft.checkpoints.layouts import BY_NAME
 from slurm_ft.cli.banner import JobInfo, ask_slurm, banner
 from slurm_ft.cli.resume import assignments
+from slurm_ft.launch.choice import EXTRAS, Choice
 from slurm_ft.model import Ledger
 from slurm_ft.status.view import Failovers
 
@@ -103,7 +104,7 @@ def evaluate(text, tmp_path, shell="sh"):
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_directory_name_survives_the_shell(tmp_path, name, shell):
-    text = assignments(found(120, tmp_path / name / "ckpt_120.pth"))
+    text = assignments(Choice(found(120, tmp_path / name / "ckpt_120.pth"), Actions()))
     seen = evaluate(os.fsencode(text).rstrip(b"\n"), tmp_path, shell)  # $(…) drops the last newlines
     assert seen[b"CKPT_LAST_STEP"] == b"120"
     assert seen[b"CKPT_LAST_PATH"] == os.fsencode(tmp_path / name / "ckpt_120.pth")
@@ -113,9 +114,10 @@ def test_any_directory_name_survives_the_shell(tmp_path, name, shell):
 @given(st.text(st.characters(blacklist_characters="\0/", blacklist_categories=["Cs"]), min_size=1))
 def test_assignments_are_two_words_to_the_shell(name):
     path = Path("/") / name / "ckpt_1.pth"
-    words = shlex.split(assignments(found(1, path)))
+    words = shlex.split(assignments(Choice(found(1, path), Actions())))
     assert words[:4] == ["export", "CKPT_LAST_STEP=1", "export", f"CKPT_LAST_PATH={path}"]
-    assert words[4:] == ["export", "CKPT_LAYOUT=pytorch", "export", "CKPT_VERDICT=valid", "export", "CKPT_RESUME_ARGS="]
+    assert words[5:10:2] == ["CKPT_LAYOUT=pytorch", "CKPT_VERDICT=valid", "CKPT_RESUME_ARGS="]
+    assert words[10:] in ([], ["unset", *EXTRAS])  # what other frameworks' choices would set
 
 
 @pytest.mark.parametrize("name", ["$(touch hacked) 'a' \"b\"\nexport CKPT_LAST_STEP=666", os.fsdecode(b"latin-\xe9")])

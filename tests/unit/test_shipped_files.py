@@ -13,7 +13,13 @@ from slurm_ft.config import Config
 
 ROOT = Path(__file__).parents[2]
 PAGES = (Path("README.md"), *(path.relative_to(ROOT) for path in sorted((ROOT / "docs").glob("*.md"))))
-HOOKS = ("prolog/node_prolog", "prolog/slurmctld_prolog", "epilog/node_epilog", "epilog/slurmctld_epilog")
+HOOKS = (
+    "prolog/node_prolog",
+    "prolog/slurmctld_prolog",
+    "prolog/task_prolog",
+    "epilog/node_epilog",
+    "epilog/slurmctld_epilog",
+)
 
 
 def test_the_packaged_configuration_is_the_default_and_names_every_key() -> None:

@@ -121,7 +121,7 @@ class TestTable:
     def test_columns_are_aligned_and_never_empty(self, view: Callable[..., JobView]) -> None:
         table = render.table([view(state="RUNNING", nodes="n2", **FAILED_OVER), view(name="", comment="", reason="")])
         header, first, second = table.splitlines()
-        assert first.split()[-5:] == ["Running", "2/4", "xid79", "n1", "n2"]
+        assert first.split()[-6:] == ["Running", "2/4", "-", "xid79", "n1", "n2"]
         assert second.split()[-1] == "-"
         assert header.index("STATE") == first.index("Running")
         assert all(line == line.rstrip() for line in table.splitlines())
@@ -148,6 +148,28 @@ class TestTable:
 
     def test_the_exclusions_of_a_forged_tag_stay_visible_as_they_are(self, view: Callable[..., JobView]) -> None:
         assert "!,n" in render.table([view(comment="[slurm_ft n=1/3 ex=!,n]")])
+
+
+class TestResume:
+    """Where the job says that it resumed."""
+
+    def test_the_step_is_a_column(self, view: Callable[..., JobView]) -> None:
+        table = render.table([view(state="RUNNING", comment="[slurm_ft.resume step=1200 attempt=0]")])
+        header, row = table.splitlines()
+        assert header.split()[6] == "LAST_STEP"
+        assert row.split()[6] == "1200"
+
+    @pytest.mark.parametrize(
+        "text", ["step=none attempt=0", "step=\u0661\u0662 attempt=0", "step=-1 attempt=0", "step=1"]
+    )
+    def test_scratch_and_nonsense_show_no_step(self, view: Callable[..., JobView], text: str) -> None:
+        assert render.table([view(comment=f"[slurm_ft.resume {text}]")], header=False).split()[6] == "-"
+
+    def test_the_story_says_so_and_names_what_is_wrong(self, view: Callable[..., JobView]) -> None:
+        tag = "[slurm_ft.resume step=20 attempt=3 since=1 alert=same_step]"
+        text = render.story(view(state="RUNNING", restarts=3, comment=tag))
+        assert text.endswith("Running; started from step 20, as the 2 attempt(s) before it; ALERT same_step")
+        assert "started" not in render.story(view(state="RUNNING", restarts=4, comment=tag))
 
 
 class TestStory:

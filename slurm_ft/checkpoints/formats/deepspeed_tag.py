@@ -82,6 +82,9 @@ def _check(
 
 def _gaps(kind: str, found: list[str]) -> Iterator[Finding]:
     ranks = {int(rank) for rank in found}
+    if max(ranks, default=0) >= MOST_RANKS:
+        yield inconsistent(f"a {kind} file of rank {max(ranks)}: there is no such rank")
+        return
     missing = set(range(max(ranks, default=-1) + 1)) - ranks
     if missing:
         yield incomplete(f"the {kind} file of rank {min(missing)} is missing")

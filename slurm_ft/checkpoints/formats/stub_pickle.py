@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 MOST_PICKLE_BYTES = 16 << 20  # a tree takes some ten times its pickle; the memory stays below 300 MB
 
@@ -90,6 +90,11 @@ class _Mapping(dict[Any, Any]):
 
 class _StubUnpickler(pickle._Unpickler):
     """Resolves a name to a stub, or to one of a few harmless values."""
+
+    # A byte array of a size that the pickle names would be filled with zeros before a byte of it is read.
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         return _KNOWN.get(f"{module}.{name}") or _stub_class(f"{module}.{name}")

@@ -63,7 +63,7 @@ def check(files: Files, level: Level) -> Iterator[Finding]:
         yield incomplete(f"not committed: {COMMITTED} is missing")
     if _tag(files):
         latest = files.read_text("latest")
-        if not latest or not files.has(f"{latest}/*"):
+        if not latest or latest not in files.by_directory:
             yield incomplete(
                 f"latest: DeepSpeed's tag {latest!r} is not there" if latest else "latest: missing or empty"
             )

@@ -31,7 +31,7 @@ def step_of_v1(files: Files) -> int | None:
 
 
 def resume(point: ResumePoint) -> ResumeBy:
-    """An override behind the YAML file. `slurm-ft resume --config FILE` makes a copy of the YAML instead."""
+    """An override behind the YAML file. `slurm-ft run` makes a copy of the YAML instead."""
     return ResumeBy(arguments=(f"resume_from_checkpoint={point.path}",))
 
 

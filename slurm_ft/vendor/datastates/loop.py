@@ -4,9 +4,9 @@
 
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler, "best": 0.0}
     with Checkpoints("out", save_steps=100) as checkpoints:
-        for step in range(checkpoints.load(state), total_steps):
+        for step in range(checkpoints.load(state) + 1, total_steps + 1):
             train_one_step(step)
-            checkpoints.save(step + 1, state)
+            checkpoints.save(step, state)
 
 Each entry of the state becomes one file. What has `state_dict()` and `load_state_dict()` is asked for its state (model,
 optimizer, scheduler, GradScaler, a stateful sampler or dataloader); anything else is a value, which `load` puts back
@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,16 +75,15 @@ class Checkpoints:
 
     def save(self, step: int, state: Mapping[str, Any], *, now: bool = False) -> Outcome | None:
         """Save in the background if it is time to, or `now`. Collective. None: it was not time."""
-        last = self._told_to_save(step)
-        if last:
-            self.engine.wait(self.engine.settings.term_grace)
-        if not (last or now or self.engine.due(step)):
+        told = self._told_to_save(step)
+        if told:  # leave the new one, which is worth more, half of the time
+            self.engine.finish_within(self._seconds_left() / 2)
+        if not (told or now or self.engine.due(step)):
             return None
         self._fence_loads(state)
         outcome = self.engine.save(step, lambda capture: self._write(capture, step, state))
-        if last:
-            self.stopping = True
-            self.engine.finish_within(self.engine.settings.term_grace)
+        if told:
+            self._after_notice()
         return outcome
 
     def latest(self) -> Path | None:
@@ -133,6 +134,22 @@ class Checkpoints:
             return False
         self._board.erase()
         return True
+
+    def _seconds_left(self) -> float:
+        """Return the time until SIGKILL, counted from SIGTERM; all of it for a rank that got none yet."""
+        notice = self._signals.notice
+        spent = time.monotonic() - notice.at if notice is not None else 0.0
+        return max(self.engine.settings.term_grace - spent, 0.0)
+
+    def _after_notice(self) -> None:
+        """After SIGTERM all ranks leave together, also those it has not reached. SIGUSR1 wants no more than this."""
+        notice = self._signals.notice
+        told_to_end = notice is not None and notice.signal is signal.SIGTERM
+        if self.engine.ranks.minimum(-int(told_to_end)) == 0:
+            self._signals.notice = None
+            return
+        self.stopping = True
+        self.engine.finish_within(self._seconds_left())
 
     def _write(self, capture: Capture, step: int, state: Mapping[str, Any]) -> None:
         rank = self.engine.ranks.rank

@@ -70,7 +70,9 @@ def resume(output_dir, options):
     given = dict(option.split("=", 1) for option in options)
     assert given["resume_from_checkpoint"] == "True", given
     files = given["checkpointer.checkpoint_files"].strip("[]").split(",")
-    loaded = checkpointer(given["checkpointer.checkpoint_dir"], files, output_dir, resume=True).load_checkpoint()
+    with tempfile.TemporaryDirectory() as base:
+        base_model(base)
+        loaded = checkpointer(base, files, output_dir, resume=True).load_checkpoint()
     return loaded[training.EPOCHS_KEY] - 1, loaded[training.EPOCHS_KEY] - 1
 
 

@@ -71,9 +71,10 @@ def _accept(save: Save, rank: int, content: bytes) -> RankRecord:
     return record
 
 
-def seal(run_dir: Path, save: Save, records: Sequence[RankRecord]) -> Path:
+def seal(run_dir: Path, save: Save, records: Sequence[RankRecord], *, replace: bool = False) -> Path:
     """Make the checkpoint: everything durable, manifest, marker, rename. Returns where it lies now.
 
+    `replace`: a committed checkpoint of this step gives way; without it that one stays and ours is given up.
     Raises OSError or EngineError; until the rename nothing outside `run_dir` has changed.
     """
     root, directory = run_dir.parent, run_dir / checkpoint_name(save.step)
@@ -85,7 +86,7 @@ def seal(run_dir: Path, save: Save, records: Sequence[RankRecord]) -> Path:
         sync_directory(Path(folder))
     write_whole(directory / MANIFEST, manifest)
     write_whole(directory / MARKER, encode_marker(save, manifest))
-    final = _rename(directory, root, save)
+    final = _rename(directory, root, save, replace=replace)
     sync_directory(root)
     write_whole(root / LATEST, f"{final.name}\n".encode())
     shutil.rmtree(run_dir, ignore_errors=True)
@@ -136,14 +137,14 @@ def _check_sizes(directory: Path, records: Sequence[RankRecord]) -> None:
                 raise EngineError(f"{name} has {size} bytes, rank {record.rank} wrote {file.size}")
 
 
-def _rename(directory: Path, root: Path, save: Save) -> Path:
+def _rename(directory: Path, root: Path, save: Save, *, replace: bool) -> Path:
     final = root / checkpoint_name(save.step)
     try:
         directory.rename(final)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise
-        if (final / MARKER).exists():
+        if (final / MARKER).exists() and not replace:
             raise AbandonedError(f"{final} is there already, saved by another attempt; it stays") from error
         final.rename(root / f"{TRASH_PREFIX}{final.name}-{save.attempt}")  # an interrupted save of something else
         directory.rename(final)

@@ -27,7 +27,7 @@ from .fence import Fence
 from .flight import Flight, Plan, give_up
 from .manifest import Save
 from .memory import make_pool
-from .paths import MANIFEST, MARKER, OWNER, checkpoint_name, temporary_name
+from .paths import MANIFEST, MARKER, OWNER, checkpoint_name, step_of, temporary_name
 from .run_identity import is_gone, read_owner, this_process
 from .snapshot import Snapshot
 from .status import Outcome, Status
@@ -113,9 +113,18 @@ class Engine:
             return Outcome.DISABLED
         if self._flight is not None and not self._flight.done:
             return Outcome.BUSY
-        if self.ranks.rank == 0 and (self.root / checkpoint_name(step) / MARKER).exists():
+        if self.ranks.rank == 0 and (self.root / checkpoint_name(step) / MARKER).exists() and not self._outdated(step):
             return Outcome.DUPLICATE
         return Outcome.STARTED
+
+    def _outdated(self, step: int) -> bool:
+        """Whether a committed checkpoint of this step is not of this training's past, and nobody alive wrote it.
+
+        Then the training began anew, or went back behind it, and a crash must not resume from the old one.
+        """
+        before = read_owner(self.root / checkpoint_name(step) / MANIFEST, "owner")
+        resumed = step_of(self._resumed) if self._resumed else None
+        return before is not None and is_gone(before, self._owner) and (resumed is None or resumed < step)
 
     def _start(self, step: int, write: Callable[[Capture], object], live: tuple[torch.Tensor, ...]) -> None:
         self._agree_on_run()
@@ -163,7 +172,8 @@ class Engine:
     def _plan(self, step: int) -> Plan:
         save = Save(step, self._owner.run, self._owner.attempt, self.ranks.world_size)
         run_dir = self.root / temporary_name(step, self._owner.attempt)
-        return Plan(save, self.ranks.rank, run_dir, self.settings)
+        replace = self.ranks.rank == 0 and self._outdated(step)
+        return Plan(save, self.ranks.rank, run_dir, self.settings, replace)
 
     def _make_directories(self, plan: Plan) -> None:
         made_root = not self.root.exists()

@@ -32,6 +32,7 @@ class Plan:
     rank: int
     run_dir: Path
     settings: Settings
+    replace: bool = False  # a committed checkpoint of this step that a dead training left
 
     @property
     def directory(self) -> Path:
@@ -95,7 +96,7 @@ class Flight:
                 records = commit.gather(
                     self.plan.run_dir, self.plan.save, self.plan.settings.commit_timeout, lambda: self._leaving
                 )
-                self.committed = commit.seal(self.plan.run_dir, self.plan.save, records)
+                self.committed = commit.seal(self.plan.run_dir, self.plan.save, records, replace=self.plan.replace)
             self.seconds = time.monotonic() - self._started
         except Exception as error:  # whatever it is, it must be counted and not end the thread silently
             self.error = error

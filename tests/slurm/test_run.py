@@ -1,0 +1,138 @@
+"""`slurm-ft run` in real jobs: what it writes into the Comment, and what it says when training does not go on."""
+
+from __future__ import annotations
+
+import shlex
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from steps import ENDED, OPTED_IN, lose_gpu, make_healthy, running, status
+
+from slurm_ft.failover import comment_tag, resume_tag
+from slurm_ft.failover.resume_tag import ResumeMark
+from slurm_ft.status import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from slurm_ft.lab import Lab
+
+# As steps.ATTEMPT, and each attempt saves what the file `save.JOB.RESTART` says.
+TRAINING = """
+restart=${SLURM_RESTART_COUNT:-0}
+echo "$restart $SLURMD_NODENAME" >> started.$SLURM_JOB_ID
+for _ in $(seq 600); do
+    if [ -s end.$SLURM_JOB_ID.$restart ]; then exit "$(cat end.$SLURM_JOB_ID.$restart)"; fi
+    sleep 0.1
+done
+exit 99
+"""
+
+
+@pytest.fixture(autouse=True)
+def healthy(lab: Lab) -> Iterator[None]:
+    yield
+    make_healthy(lab)
+
+
+@pytest.fixture
+def out(lab: Lab) -> Path:
+    directory = lab.shared / f"run{len(list(lab.shared.iterdir()))}" / "out"
+    directory.mkdir(parents=True)
+    for path in (directory.parent, directory):
+        path.chmod(0o777)
+    return directory
+
+
+def submit(lab: Lab, out: Path, *options: str, comment: str = "[slurm_ft]") -> int:
+    words = shlex.join([str(lab.command), "run", f"--output-dir={out}", *options, "--", "bash", "-c", TRAINING])
+    environ = {"SLURM_FT_CONFIG": str(lab.layout.config)}
+    return lab.sbatch(f"#!/bin/bash\nexec {words}\n", f"--comment={comment}", *OPTED_IN[1:], env=environ)
+
+
+def save(out: Path, step: int) -> None:
+    """A checkpoint that is whole, as plain PyTorch names it."""
+    with zipfile.ZipFile(out / f"tmp{step}", "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+    (out / f"tmp{step}").rename(out / f"ckpt_{step}.pth")
+
+
+def mark(lab: Lab, job: int) -> ResumeMark | None:
+    return resume_tag.read(lab.job(job)["comment"])
+
+
+def log(lab: Lab, job: int) -> str:
+    return (lab.shared / f"{job}.log").read_text()
+
+
+def wait_mark(lab: Lab, job: int, expected: ResumeMark) -> None:
+    lab.wait_for(lambda: mark(lab, job) == expected, 30, f"{expected} in the Comment of job {job}")
+
+
+def test_the_step_stands_in_the_comment_beside_all_that_is_there(lab: Lab, out: Path) -> None:
+    save(out, 1200)
+    job = submit(lab, out, comment='{"team": "vision"} [slurm_ft limit=2] näh')
+    running(lab, job, 0)
+    wait_mark(lab, job, ResumeMark(1200, 0, 0))
+    expected = '{"team": "vision"} [slurm_ft limit=2] näh [slurm_ft.resume step=1200 attempt=0]'
+    assert lab.job(job)["comment"] == expected
+    row = render.table([status(lab, job)]).splitlines()[1].split()
+    assert row[6] == "1200"
+
+
+def test_attempts_without_progress_are_counted_and_alerted(lab: Lab, out: Path) -> None:
+    save(out, 20)
+    job = submit(lab, out)
+    wait_mark(lab, job, ResumeMark(20, 0, 0))
+    lose_gpu(lab, job, 0)
+    running(lab, job, 1)
+    wait_mark(lab, job, ResumeMark(20, 1, 0, "same_step"))
+    assert "slurm_ft: ALERT: same_step: this attempt starts from step 20, as 1 before it did" in log(lab, job)
+    save(out, 40)
+    lose_gpu(lab, job, 1)
+    running(lab, job, 2)
+    wait_mark(lab, job, ResumeMark(40, 2, 2))
+    tag = comment_tag.read(lab.job(job)["comment"])
+    assert tag is not None
+    assert tag.count == 2  # neither tag disturbs the other
+
+
+def test_a_training_that_begins_anew_is_told_and_ended_where_asked_for(lab: Lab, out: Path) -> None:
+    save(out, 20)
+    job = submit(lab, out, "--stop-on-restart-from-zero")
+    running(lab, job, 0)
+    save(out, 10)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"]) == ("FAILED", "0")
+    assert "ALERT: restarted_from_zero: training did not go on from step 20" in log(lab, job)
+    assert mark(lab, job) == ResumeMark(20, 0, 0, "restarted_from_zero")
+
+
+@pytest.mark.parametrize(("code", "shown"), [("0", "0:0"), ("7", "7:0")])
+def test_the_trainings_exit_code_is_the_jobs(lab: Lab, out: Path, code: str, shown: str) -> None:
+    job = submit(lab, out)
+    running(lab, job, 0)
+    (lab.shared / f"end.{job}.0").write_text(f"{code}\n")
+    lab.wait_job(job, *ENDED)
+    view = status(lab, job)
+    assert f"{view.job.exit_code}:{view.job.exit_signal}" == shown
+
+
+def test_a_training_killed_by_a_signal_looks_so_to_slurm(lab: Lab, out: Path) -> None:
+    job = submit(lab, out)
+    running(lab, job, 0)
+    lab.run("scancel", "--signal=USR1", "--batch", str(job))
+    lab.wait_job(job, *ENDED)
+    view = status(lab, job)
+    assert (view.job.exit_code, view.job.exit_signal) == (0, 10)
+
+
+def test_a_full_comment_costs_the_note_and_not_the_training(lab: Lab, out: Path) -> None:
+    comment = "x" * 1005 + "[slurm_ft]"
+    job = submit(lab, out, comment=comment)
+    running(lab, job, 0)
+    (lab.shared / f"end.{job}.0").write_text("0\n")
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["comment"]) == ("COMPLETED", comment)

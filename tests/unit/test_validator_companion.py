@@ -1,0 +1,68 @@
+"""The validator beside the training. The real one comes with the vendor library; this one has its interface."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_ft.launch import validator
+
+LISTENS = """
+import argparse, signal, socket
+parser = argparse.ArgumentParser()
+parser.add_argument("--socket")
+server = socket.socket(socket.AF_UNIX)
+server.bind(parser.parse_args().socket)
+server.listen()
+signal.pause()
+"""
+
+
+@pytest.fixture
+def vendor(tmp_path: Path) -> Path:
+    (tmp_path / "vendor" / "datastates").mkdir(parents=True)
+    (tmp_path / "vendor" / "datastates" / "__init__.py").write_text("")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    return tmp_path / "vendor"
+
+
+def start(vendor: Path | str, wait: float = 30.0) -> tuple[validator.Companion | None, list[str]]:
+    lines: list[str] = []
+    path = str(Path(vendor).parent / "bin")
+    return validator.start({"CHECKPOINT_VENDOR": str(vendor), "PATH": path}, lines.append, wait), lines
+
+
+def test_the_documented_lines_tell_of_its_start(vendor: Path) -> None:
+    (vendor / "datastates" / "validator.py").write_text(LISTENS)
+    companion, lines = start(vendor)
+    assert companion is not None
+    companion.process.kill()
+    companion.process.wait()
+    assert companion.socket.name == "stage.socket"
+    assert companion.socket.parent.stat().st_mode & 0o077 == 0
+    assert lines == [
+        "[INFO] Concurrent Checkpoint library is installed",
+        f"waiting for validator through {companion.socket}...",
+        "validator is running....",
+        "sidecar container is running and ready for training process to run!",
+    ]
+
+
+@pytest.mark.parametrize(("text", "wait"), [("raise SystemExit(3)", 30.0), ("import time; time.sleep(600)", 0.5)])
+def test_without_an_answer_training_goes_on_with_a_warning(vendor: Path, text: str, wait: float) -> None:
+    (vendor / "datastates" / "validator.py").write_text(text)
+    companion, lines = start(vendor, wait)
+    assert companion is None
+    assert lines[-1].endswith("the validator did not answer in time: training goes on without it")
+
+
+def test_a_library_without_one_is_only_named(vendor: Path) -> None:
+    assert start(vendor) == (None, ["[INFO] Concurrent Checkpoint library is installed"])
+
+
+@pytest.mark.parametrize("vendor_directory", ["", "/nonexistent"])
+def test_without_a_library_nothing_is_said(vendor_directory: str) -> None:
+    assert start(vendor_directory) == (None, [])
