@@ -10,7 +10,8 @@ from pathlib import Path
 import comparing
 import launching
 import pytest
-from datastates._checkpoints import Level, Policy, Verdict, choose
+from datastates._checkpoints import Level, Request, Verdict, judge
+from datastates._checkpoints.find import find_one
 
 STAGES = (1, 2, 3)
 SCRIPT = launching.HERE / "deepspeed_loop.py"
@@ -40,12 +41,12 @@ def train(directory: Path, runs: list[dict]) -> dict[str, list[dict]]:
 
 
 def assert_committed(directory: Path) -> None:
-    """`latest` names a tag that is whole down to the last byte."""
-    tag = (directory / "latest").read_text()
-    search = choose(directory, "deepspeed", Policy(level=Level.DEEP, cache=False, settle_seconds=0))
-    assert search.rejected == ()
-    assert search.point is not None
-    assert (search.point.path.name, search.point.finding.verdict) == (tag, Verdict.VALID)
+    """`latest` names a tag that is committed and whole down to the last byte."""
+    tag = directory / (directory / "latest").read_text()
+    assert {"MANIFEST.json", "COMMITTED"} < {path.name for path in tag.iterdir()}
+    candidate = find_one(tag, "deepspeed")
+    assert candidate is not None
+    assert judge(candidate, Request(Level.DEEP)).finding.verdict is Verdict.VALID
 
 
 @pytest.mark.parametrize("stage", launching.with_core(STAGES, 2))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._engine.companion import Companion
 from ._engine.paths import LATEST
 from ._engine.ranks import discover
 from .deepspeed_tags import FILE, Tags
@@ -29,6 +30,7 @@ class CheckpointEngine(Checkpointing):
         super().__init__(_settings_in(config), rank)
         self._ranks = discover()
         self._tags = Tags(self._files, self._ranks)
+        self._tags.on_commit.append(Companion(self._files.settings).tell)
         self._files.fence.before_step.append(self._tags.close)
         self._files.before_close.append(self._tags.close_at_end)
 

@@ -20,6 +20,7 @@ from . import ranks as rank_module
 from . import retention
 from .cadence import Cadence
 from .capture import Capture
+from .companion import Companion
 from .device import Devices
 from .durable import encode, sync_directory
 from .errors import AbandonedError
@@ -54,7 +55,7 @@ class Engine:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - absolute, but with the user's own links in it
         self.settings = settings
         self.ranks = ranks if ranks is not None else rank_module.discover()
-        self.on_commit: list[Callable[[Path], None]] = []
+        self.on_commit: list[Callable[[Path], None]] = [Companion(settings).tell]
         self._pid = os.getpid()
         self._owner = this_process()
         self._agreed = False
