@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from slurm_ft.checkpoints import Verdict, choose
 from slurm_ft.checkpoints.choose import Policy
@@ -40,7 +39,8 @@ def running(path: Path, **options):
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stderr.close()
 
 
 def answers(path: Path) -> bool:
@@ -154,19 +154,20 @@ def test_a_killed_validator_costs_a_warning_and_a_new_one_takes_its_socket(train
 def test_two_jobs_on_one_socket_the_second_is_told(place):
     with running(place), running(place) as second:
         assert second.wait(GUARD) == 3
-        assert "another validator answers there" in second.communicate()[1]
+        assert "another validator answers there" in second.stderr.read()
         assert answers(place)
 
 
 def test_it_ends_with_the_training_however_that_ends(place):
     """A shell in the place of the training is killed; nothing tells the validator but its parent's end."""
-    script = f"{' '.join(command(place))} & echo $!; sleep 600"
+    script = f"{' '.join(command(place))} & echo $!; exec sleep 600"
     environment = {**os.environ, "PYTHONPATH": str(VENDOR)}
     training = subprocess.Popen(["/bin/sh", "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
     pid = int(training.stdout.readline())
     wait_until(lambda: answers(place))
     training.kill()
-    training.communicate()
+    training.wait()
+    training.stdout.close()
     wait_until(lambda: not alive(pid))
     assert not place.exists()
 
@@ -205,6 +206,7 @@ def test_another_user_is_not_let_in(place):
         nobody = pwd.getpwnam("nobody")
         child = subprocess.run(
             ["/usr/bin/python3", "-c", code, str(place)],
+            check=False,
             user=nobody.pw_uid,
             group=nobody.pw_gid,
             stderr=subprocess.PIPE,
@@ -215,7 +217,8 @@ def test_another_user_is_not_let_in(place):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "absent" / "stage.socket"
-    child = subprocess.run(command(path), env={**os.environ, "PYTHONPATH": str(VENDOR)}, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(VENDOR)}
+    child = subprocess.run(command(path), env=environment, capture_output=True, text=True, check=False)
     assert child.returncode == 1
     assert f"cannot listen on {path}" in child.stderr
 
@@ -232,4 +235,3 @@ def test_it_does_not_load_torch(place, training, make_engine):
         wait_until((saved(make_engine(), training) / VALIDATION).exists)
         maps = Path(f"/proc/{process.pid}/maps").read_text()
     assert "libtorch" not in maps
-    assert torch.__version__
