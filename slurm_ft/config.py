@@ -63,6 +63,13 @@ class Gate(str, Enum):
     ACT = "act"
 
 
+# What `rules_off` may name: the rules of failover/policy.py that act, and of classify/rules.py that drain.
+SWITCHABLE = (
+    "hardware_fault", "repeated_fault", "application_fault", "ambiguous_code", "secondary_only",
+    "requeued_by_slurm", "expedited", "refused_by_gate",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Everything a site may set. Durations are seconds."""
@@ -73,6 +80,14 @@ class Config:
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
     failed_step: FailedStep = FailedStep.REPORT
+    partitions: tuple[str, ...] = ()  # whose jobs fail over; none named: all
+    rules_off: frozenset[str] = frozenset()  # rules that may not act, see SWITCHABLE
+    backoff: tuple[float, ...] = (0.0, 30.0, 120.0)  # before the next attempt, by the number of the failover
+    progress_stop: int = 3  # failovers in a row without a newer checkpoint that end a job; 0: never
+    breaker_nodes: int = 32  # drained by us within the window: more stop all failovers; 0: no such bound
+    breaker_percent: int = 10  # of the cluster's nodes; the lower of the two bounds counts; 0: no such bound
+    breaker_window: float = 3600.0
+    lemon_window: float = 7 * 86400.0  # a node that fails again within it is a repeat offender
     node_epilog_wait: float = 60.0  # how long the decision waits for the node epilogs
     node_reuse_delay: float = 3.0  # between two attempts when the job may return to one of its nodes
     command_timeout: float = 10.0  # of one Slurm command
@@ -272,6 +287,25 @@ def _inventory(value: object) -> dict[str, tuple[str, ...]]:
     return {str(node): tuple(gpus) for node, gpus in value.items()}
 
 
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise ValueError(f"{value!r} is not a list of names, such as [gpu, spot]")
+    return tuple(value)
+
+
+def _rules(value: object) -> frozenset[str]:
+    names = frozenset(_names(value))
+    if unknown := sorted(names.difference(SWITCHABLE)):
+        raise ValueError(f"{', '.join(unknown)}: not among the rules that can be switched off: {', '.join(SWITCHABLE)}")
+    return names
+
+
+def _pauses(value: object) -> tuple[float, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{value!r} is not a list of seconds, such as [0, 30, 120]")
+    return tuple(map(_seconds(0, 86400), value))
+
+
 READERS: Mapping[str, Callable[[object], Any]] = {
     "mode": _one_of(Mode),
     "opt_in": _one_of(OptIn),
@@ -279,6 +313,14 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
     "failed_step": _one_of(FailedStep),
+    "partitions": _names,
+    "rules_off": _rules,
+    "backoff": _pauses,
+    "progress_stop": _whole(0, 100),
+    "breaker_nodes": _whole(0, 100000),
+    "breaker_percent": _whole(0, 100),
+    "breaker_window": _seconds(60, 30 * 86400),
+    "lemon_window": _seconds(3600, 365 * 86400),
     "node_epilog_wait": _seconds(0, 3600),
     "node_reuse_delay": _seconds(2, 600),
     "command_timeout": _seconds(0.1, 300),

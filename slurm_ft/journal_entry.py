@@ -78,6 +78,8 @@ class Entry:
             bad_nodes=decision.exclude,
             counted=decision.action in (Action.REQUEUE, Action.RECORD),
             text=decision.text,
+            step=decision.step,
+            drained=decision.drained,
         )
 
 
@@ -150,6 +152,8 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "rule": decision.rule,
         "reason": decision.reason,
         "text": decision.text,
+        **({} if decision.step is None else {"step": decision.step}),
+        **({"drained": list(decision.drained)} if decision.drained else {}),
     }
 
 
@@ -165,4 +169,6 @@ def _decision(value: Mapping[str, Any]) -> Decision:
         reason=str(value["reason"]),
         exclude=tuple(str(node) for node in value["exclude"]),
         text=str(value["text"]),
+        step=None if value.get("step") is None else int(value["step"]),
+        drained=tuple(str(node) for node in value.get("drained", ())),
     )

@@ -176,6 +176,8 @@ class Attempt:
     bad_nodes: tuple[str, ...]
     counted: bool  # spent one of the job's failovers
     text: str = ""  # the evidence line
+    step: int | None = None  # of the checkpoint it started from, -1: from scratch; None: the job did not say
+    drained: tuple[str, ...] = ()  # those of `bad_nodes` that were drained when they were excluded
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,16 @@ class Action(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Restraints:
+    """What may hold failover back from a job although its hardware is at fault."""
+
+    brake: str = ""  # why nothing at all is failed over at present: paused, or the breaker is open
+    fruitless: int = 0  # failovers in a row that brought no newer checkpoint
+    progress_stop: int = 0  # so many of them end the job; 0: none do
+    rules_off: frozenset[str] = frozenset()  # rules that the site does not let act
+
+
+@dataclass(frozen=True, slots=True)
 class JobEnd:
     """Everything the controller knows about an ended attempt besides the nodes' verdicts."""
 
@@ -244,6 +256,9 @@ class JobEnd:
     required_nodes: tuple[str, ...] = ()  # the user's own --nodelist
     failed_step: ExitStatus | None = None  # the worst end of a step in a batch script that itself ended `0:0`
     step_fails_job: bool = False  # whether the site takes that for a failure of the job
+    step: int | None = None  # of the checkpoint that it started from, see Attempt
+    drained_nodes: tuple[str, ...] = ()  # those of node_names that take no new jobs
+    restraints: Restraints = Restraints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +278,5 @@ class Decision:
     reason: str
     exclude: tuple[str, ...] = ()
     text: str = ""  # the decisive evidence line, if any
+    step: int | None = None  # see Attempt
+    drained: tuple[str, ...] = ()  # those of `exclude` that were drained then

@@ -11,7 +11,7 @@ from slurm_ft.alert import alert
 from slurm_ft.controller.job_lock import BusyError, job_lock
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmFtError
-from slurm_ft.failover import actions, claim, ledger, progress
+from slurm_ft.failover import actions, backoff, brake, claim, ledger, progress
 from slurm_ft.failover.policy import EXPEDITED_RULE
 from slurm_ft.failover.progress import Next, Progress, Step
 from slurm_ft.journal_entry import Entry, Stage
@@ -51,6 +51,7 @@ def carry_out(site: Site, open_decision: Progress) -> Progress:
             following = progress.next_step(at, job, site.now(), reuse_delay(site, at))
             if following.step is Step.WAIT or (following.step is Step.RELEASE and job and _completing(site, job)):
                 break
+            following = _unless_braked(site, following)
             note = _take(site, at, job, following)
         except SlurmFtError as error:
             return _refused(site, at, error)
@@ -71,6 +72,12 @@ def finish(site: Site, decision: Progress) -> Progress:
         time.sleep(pause if at.open else 0)
         pause = min(pause * 1.5, POLL_MAX)
     return at
+
+
+def _unless_braked(site: Site, following: Next) -> Next:
+    """A decision that was left open is not carried out once failover was paused. Raises SlurmCommandError."""
+    held = brake.in_force(site.slurm.nodes()) if following.step is Step.REQUEUE else None
+    return Next(Step.CLOSE, f"not requeued: {held}") if held else following
 
 
 def _completing(site: Site, job: JobRecord) -> bool:
@@ -107,8 +114,19 @@ def _take(site: Site, at: Progress, job: JobRecord | None, following: Next) -> s
     elif following.step is Step.CANCEL:
         site.slurm.cancel(key.address)
     elif following.step is Step.RELEASE:
-        actions.let_start(site.slurm, key, job, expedited=decision.rule == EXPEDITED_RULE)
+        wait = _backoff(site, at)
+        actions.let_start(site.slurm, key, job, expedited=decision.rule == EXPEDITED_RULE, wait=wait)
+        return f"starts in {wait:.0f} s (backoff)" if wait else ""
     return ""
+
+
+def _backoff(site: Site, at: Progress) -> float:
+    """Seconds that the job still has to wait after its last failover."""
+    decision = at.decided.decision
+    if decision is None or at.action not in progress.COUNTED_ACTIONS:
+        return 0.0
+    pause = backoff.pause(site.config, decision.count)
+    return max(pause - (site.now() - at.since(Stage.REQUEUED)), 0.0) if pause else 0.0
 
 
 def _history(site: Site, at: Progress, job: JobRecord) -> Ledger:

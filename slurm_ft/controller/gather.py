@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config, FailedStep
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.failover import claim, node_record
-from slurm_ft.model import ExitStatus, JobEnd, JobKey, NodeVerdict
+from slurm_ft.failover import claim, node_record, restraint
+from slurm_ft.model import Domain, ExitStatus, JobEnd, JobKey, NodeVerdict
 from slurm_ft.slurm import environment, nodelist
 from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord, Slurm
@@ -28,6 +28,7 @@ class Gathered:
     job: JobRecord
     verdicts: tuple[NodeVerdict, ...]
     nodes: tuple[NodeRecord, ...]
+    fleet: tuple[NodeRecord, ...] = ()  # all of the cluster's, where hardware may be at fault
 
 
 def wait_for_node_epilogs(
@@ -123,11 +124,13 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], ended: Ende
         nodes=nodes,
         node_names=nodelist.expand(nodes),
         down_nodes=tuple(node.name for node in records if node.down),
+        drained_nodes=tuple(node.name for node in records if "drain" in node.states),
+        step=restraint.step_of(job.comment, key.attempt),
         silent_nodes=ended.silent,
         started=None if ended.requeued else before.started,
         ended=now,
         restarts_now=job.restarts,
-        opted_in=claim.opted_in(job.comment, job.requeue, config),
+        opted_in=claim.opted_in(job, config),
         requeueable=job.requeue and job.batch,
         limit=claim.limit(job.comment, config),
         expedited=ended.expedited,
@@ -139,7 +142,8 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], ended: Ende
     verdicts = tuple(
         verdict for node in records for verdict in node_record.left_on(node.name, node.reason, node.comment)
     )
-    return Gathered(end, job, verdicts, records)
+    suspicious = end.down_nodes or any(verdict.domain is Domain.HARDWARE for verdict in verdicts)
+    return Gathered(end, job, verdicts, records, tuple(slurm.nodes()) if suspicious else ())
 
 
 def _failed_step(environ: Mapping[str, str], job: JobRecord) -> ExitStatus | None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from slurm_ft.alert import alert
 from slurm_ft.controller.gather import Ended, Gathered, gather
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.failover import actions, ledger, progress
+from slurm_ft.failover import actions, brake, ledger, progress
 from slurm_ft.failover.cascade import wrongly_drained
 from slurm_ft.failover.policy import decide
 from slurm_ft.failover.progress import Progress
+from slurm_ft.failover.restraint import Surroundings, restraints
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.slurm import environment
+
+ALERTING = ("held_back", "no_progress")  # rules after which somebody has to look
 
 
 def note_end(site: Site, environ: Mapping[str, str], ended: Ended) -> Entry:
@@ -60,6 +64,7 @@ def tidy_nodes(site: Site, gathered: Gathered) -> None:
     """What remains to be done about the nodes, once the job is looked after."""
     if site.acting:
         _lift_drains(site, gathered)
+        _latch(site, gathered)
     _erase_notes(site, gathered)
 
 
@@ -73,11 +78,16 @@ def _in_ledger(gathered: Gathered, seen: Entry) -> bool:
 
 
 def _decide(site: Site, seen: Entry, gathered: Gathered, known: Sequence[Entry]) -> Entry:
-    job, end = gathered.job, gathered.end
-    spent = progress.spent(job, progress.history(job, known, seen.run))
+    job, now = gathered.job, site.now()
+    history = progress.history(job, known, seen.run)
+    held = restraints(job, gathered.end.key.attempt, history, Surroundings(gathered.fleet, site.config, now))
+    end = replace(gathered.end, restraints=held)
+    decision = decide(end, gathered.verdicts, progress.spent(job, history))
+    if decision.rule in ALERTING:
+        alert(site.log, f"job {end.key.address}: {decision.reason}")
     return site.write(
         Entry(
-            at=site.now(),
+            at=now,
             stage=Stage.DECIDED,
             key=end.key,
             cluster=seen.cluster,
@@ -86,7 +96,7 @@ def _decide(site: Site, seen: Entry, gathered: Gathered, known: Sequence[Entry])
             mode=site.config.mode.value,
             nodes=end.nodes,
             started=end.started,
-            decision=decide(end, gathered.verdicts, spent),
+            decision=decision,
         )
     )
 
@@ -100,6 +110,18 @@ def _lift_drains(site: Site, gathered: Gathered) -> None:
             site.log.info("job %s: %s, its fault was at the far end of a link", key.address, done)
         except SlurmCommandError as error:
             site.log.warning("%s stays drained, though its fault was at the far end of a link: %s", name, error)
+
+
+def _latch(site: Site, gathered: Gathered) -> None:
+    """Nodes that drained themselves in the same moment did not see each other; whoever comes next must."""
+    tripped = brake.tripped(gathered.fleet, (), site.config, site.now())
+    if tripped is None or brake.in_force(gathered.fleet):
+        return
+    try:
+        actions.put_on_brake(site.slurm, site.slurm.nodes(), tripped)
+    except SlurmCommandError as error:
+        site.log.warning("the breaker could not be latched: %s", error)
+    alert(site.log, f"{tripped}: no node is drained and no job requeued until `slurm-ft unpause`")
 
 
 def _erase_notes(site: Site, gathered: Gathered) -> None:

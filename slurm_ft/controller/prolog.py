@@ -27,7 +27,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     if not site.acting or key.attempt == 0:
         return 0
     job = site.slurm.job(key.address)
-    if job is None or not claim.opted_in(job.comment, job.requeue, config):
+    if job is None or not claim.opted_in(job, config):
         return 0
     with job_lock(config.state_dir, key.raw_id, LOCK_WAIT):
         reconcile.reconcile_job(site, job)

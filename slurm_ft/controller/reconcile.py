@@ -166,7 +166,7 @@ def _reporting_nodes(site: Site, key: JobKey) -> str:
 
 def _unannounced(site: Site, job: JobRecord) -> bool:
     """Whether the job was restarted and its ledger does not know it."""
-    if job.restarts == 0 or job.state in FINAL or not claim.opted_in(job.comment, job.requeue, site.config):
+    if job.restarts == 0 or job.state in FINAL or not claim.opted_in(job, site.config):
         return False
     known = ledger.read(job.admin_comment)
     return known is None or all(attempt.number < job.restarts - 1 for attempt in known.attempts)
@@ -181,7 +181,7 @@ def _unseen(site: Site, job: JobRecord, known: Iterable[Entry]) -> bool:
         for entry in known
         if entry.stage is not Stage.WATCH
     )
-    return not seen and claim.opted_in(job.comment, job.requeue, site.config)
+    return not seen and claim.opted_in(job, site.config)
 
 
 def _enter_restart(site: Site, job: JobRecord) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.failover import comment_tag, hanging, ledger, node_record, resume_tag
+from slurm_ft.failover import brake, comment_tag, hanging, ledger, node_record, resume_tag
+from slurm_ft.failover.brake import Brake, Kind
 from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.failover.resume_tag import ResumeMark
 from slurm_ft.model import Decision, JobKey, Ledger, NodeAction, NodeVerdict
@@ -71,6 +73,34 @@ def lift_drain(slurm: Slurm, name: str, key: JobKey) -> str:
     node = next(iter(slurm.nodes(name)), None)
     if node is None or not node_record.is_at_link_alone(node.reason, key.raw_id, key.attempt):
         return f"{name} stays as it is"
+    slurm.resume_node(name)
+    return f"returned {name} to service"
+
+
+def put_on_brake(slurm: Slurm, nodes: Sequence[NodeRecord], mark: Brake) -> None:
+    """Stop all failovers of the cluster, or with an `off` mark let them go on. Raises SlurmCommandError.
+
+    `nodes` are all of the cluster's. Each command works by itself: one refused does not keep the others away.
+    """
+    refused: list[SlurmCommandError] = []
+    carriers = brake.carriers(nodes)
+    for node in carriers:
+        try:
+            slurm.set_node_comment(node.name, brake.write(node.comment, mark))
+        except SlurmCommandError as error:
+            refused.append(error)
+    if refused and (mark.kind is Kind.OFF or len(refused) == len(carriers)):
+        raise refused[0]
+
+
+def undrain(slurm: Slurm, name: str) -> str:
+    """Return a node to service that we drained. Looks once more right before: somebody may have drained it since.
+
+    Returns what was done. Raises SlurmCommandError.
+    """
+    node = next(iter(slurm.nodes(name)), None)
+    if node is None or not node_record.is_ours(node.reason):
+        return f"{name} stays as it is: its Reason is not ours any more"
     slurm.resume_node(name)
     return f"returned {name} to service"
 
@@ -197,15 +227,16 @@ def _update_one_by_one(slurm: Slurm, address: str, update: JobUpdate) -> None:
         raise SlurmCommandError(f"update {address}", "failed in part", "; ".join(refused))
 
 
-def let_start(slurm: Slurm, key: JobKey, job: JobRecord, *, expedited: bool = False) -> None:
-    """Take the begin time of a pending job away, and a hold that Slurm itself put on it: any other is somebody's wish.
+def let_start(slurm: Slurm, key: JobKey, job: JobRecord, *, expedited: bool = False, wait: float = 0) -> None:
+    """Let a pending job start in `wait` seconds, not in Slurm's two minutes, and take a hold of Slurm's own away.
 
-    Slurm holds a job whose node refused to start it, and an `expedited` one when no node Epilog failed: none does on a
-    node that needs no drain. `job` is what the job looked like just now. Raises SlurmCommandError.
+    Any other hold is somebody's wish. Slurm holds a job whose node refused to start it, and an `expedited` one when no
+    node Epilog failed: none does on a node that needs no drain. `job` is what it looked like just now.
+    Raises SlurmCommandError.
     """
     if job.reason == LAUNCH_HOLD or (expedited and job.state == "REQUEUE_HOLD"):
         slurm.release_hold(key.address)
-    slurm.update_job(key.address, JobUpdate(start_now=True))
+    slurm.update_job(key.address, JobUpdate(start_now=True, start_in=math.ceil(wait)))
 
 
 def drop_redundant_exclusions(slurm: Slurm, key: JobKey) -> tuple[str, ...]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from slurm_ft.config import Config, OptIn
 from slurm_ft.failover import comment_tag, ledger
+from slurm_ft.slurm.protocol import JobRecord
 
 
-def opted_in(comment: str, requeue: bool, config: Config) -> bool:
-    """Whether the job asked for failover, in the way the site has chosen."""
+def opted_in(job: JobRecord, config: Config) -> bool:
+    """Whether the job asked for failover, in the way the site has chosen, and is in a partition that has it."""
+    if not in_partition(job, config):
+        return False
     if config.opt_in is OptIn.TAG:
-        return comment_tag.read(comment) is not None
-    return config.opt_in is OptIn.ALL or requeue
+        return comment_tag.read(job.comment) is not None
+    return config.opt_in is OptIn.ALL or job.requeue
+
+
+def in_partition(job: JobRecord, config: Config) -> bool:
+    """Whether the site has failover in the job's partition. A pending job may name several."""
+    return not config.partitions or not set(config.partitions).isdisjoint(job.partition.split(","))
 
 
 def limit(comment: str, config: Config) -> int:

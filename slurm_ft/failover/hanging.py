@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_ft.config import Config
-from slurm_ft.failover import claim
+from slurm_ft.failover import claim, ledger
 from slurm_ft.failover.policy import decide
-from slurm_ft.model import Decision, ExitStatus, JobEnd, JobKey, NodeVerdict
+from slurm_ft.failover.restraint import Surroundings, restraints
+from slurm_ft.model import Decision, ExitStatus, JobEnd, JobKey, Ledger, NodeVerdict
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.protocol import JobRecord
 
@@ -20,13 +20,13 @@ KILLED = ExitStatus(0, 9)
 
 
 def decide_hanging(
-    key: JobKey, job: JobRecord, verdicts: Sequence[NodeVerdict], config: Config, now: float
+    key: JobKey, job: JobRecord, verdicts: Sequence[NodeVerdict], surroundings: Surroundings
 ) -> Decision:
     """What would be decided if the attempt `key` of the running `job` ended now. REQUEUE: end it; NONE: leave it.
 
-    `verdicts` are those of all its nodes so far, `now` is unix seconds.
+    `verdicts` are those of all its nodes so far.
     """
-    return decide(_end(key, job, config, now), verdicts, claim.spent(job.comment, job.admin_comment))
+    return decide(_end(key, job, surroundings), verdicts, claim.spent(job.comment, job.admin_comment))
 
 
 def runs(key: JobKey, job: JobRecord | None) -> bool:
@@ -34,7 +34,9 @@ def runs(key: JobKey, job: JobRecord | None) -> bool:
     return job is not None and job.state == "RUNNING" and job.restarts == key.attempt
 
 
-def _end(key: JobKey, job: JobRecord, config: Config, now: float) -> JobEnd:
+def _end(key: JobKey, job: JobRecord, surroundings: Surroundings) -> JobEnd:
+    config, now = surroundings.config, surroundings.now
+    history = ledger.read(job.admin_comment) or Ledger("")
     return JobEnd(
         key=key,
         exit=KILLED,
@@ -46,7 +48,8 @@ def _end(key: JobKey, job: JobRecord, config: Config, now: float) -> JobEnd:
         started=job.started,
         ended=now,
         restarts_now=job.restarts,
-        opted_in=claim.opted_in(job.comment, job.requeue, config),
+        opted_in=claim.opted_in(job, config),
         requeueable=job.requeue and job.batch,
         limit=claim.limit(job.comment, config),
+        restraints=restraints(job, key.attempt, history, surroundings),
     )

@@ -90,6 +90,8 @@ def _attempt_to_json(attempt: Attempt) -> dict[str, Any]:
         "bad": list(attempt.bad_nodes),
         "counted": attempt.counted,
         "text": attempt.text,
+        **({} if attempt.step is None else {"step": attempt.step}),
+        **({"drained": list(attempt.drained)} if attempt.drained else {}),
     }
 
 
@@ -112,4 +114,6 @@ def _attempt_from_json(item: Mapping[str, Any]) -> Attempt:
         bad_nodes=tuple(str(node) for node in item["bad"]),
         counted=bool(item["counted"]),
         text=str(item.get("text", "")),
+        step=None if item.get("step") is None else int(item["step"]),
+        drained=tuple(str(node) for node in item.get("drained", ())),
     )

@@ -38,6 +38,7 @@ class Case:
     def decision(self, action: Action, state: JobState, rule: str, reason: str, *, counted: bool = False) -> Decision:
         """A decision on this case; nodes are excluded only when the attempt counts."""
         hardware = bool(self.faults) or self.cause == NODE_DOWN
+        exclude = tuple(node for node in self.blamed if node not in self.end.required_nodes) if counted else ()
         return Decision(
             action=action,
             state=state,
@@ -47,9 +48,16 @@ class Case:
             limit=self.end.limit,
             rule=rule,
             reason=reason,
-            exclude=tuple(node for node in self.blamed if node not in self.end.required_nodes) if counted else (),
+            exclude=exclude,
             text=self.text,
+            step=self.end.step,
+            drained=tuple(node for node in exclude if node in self.end.drained_nodes),
         )
+
+    @property
+    def requeued(self) -> bool:
+        """Whether somebody has requeued the job already."""
+        return self.end.restarts_now > self.end.key.attempt
 
     @property
     def conflict(self) -> str:
@@ -69,8 +77,20 @@ def decide(end: JobEnd, verdicts: Sequence[NodeVerdict], count: int) -> Decision
     for rule in RULES:
         decision = rule(case)
         if decision is not None:
-            return decision
+            return _unless_switched_off(case, decision)
     raise AssertionError("the last rule always decides")
+
+
+def _unless_switched_off(case: Case, decision: Decision) -> Decision:
+    if decision.action is Action.NONE or decision.rule not in case.end.restraints.rules_off:
+        return decision
+    reason = f"the site has switched off the rule {decision.rule} (rules_off), which would say: {decision.reason}"
+    return case.decision(Action.NONE, _left_alone(case), "rule_off", reason)
+
+
+def _left_alone(case: Case) -> JobState:
+    """How a job is shown whose hardware failed and about which nothing is done."""
+    return JobState.PENDING if case.requeued else JobState.INTERNAL_ERROR
 
 
 def faults_of(end: JobEnd, verdicts: Sequence[NodeVerdict]) -> tuple[NodeVerdict, ...]:
@@ -119,7 +139,8 @@ def _is_of(verdict: NodeVerdict, end: JobEnd) -> bool:
 def _not_opted_in(case: Case) -> Decision | None:
     if case.end.opted_in:
         return None
-    return case.decision(Action.NONE, JobState.FAILED, "not_opted_in", "the job did not ask for failover")
+    reason = "the job did not ask for failover, or its partition has none"
+    return case.decision(Action.NONE, JobState.FAILED, "not_opted_in", reason)
 
 
 def _expedited(case: Case) -> Decision | None:
@@ -130,17 +151,15 @@ def _expedited(case: Case) -> Decision | None:
     end = case.end
     if not end.expedited or not case.blamed:
         return None
-    if case.count >= end.limit:
-        reason = f"{_hardware(case)}, and all {end.limit} failovers are spent"
-        return case.decision(Action.CANCEL, JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
+    if restrained := _restrained(case):
+        return restrained
     reason = f"{_hardware(case)}: failover {case.count + 1} of {end.limit}, requeued by Slurm itself (expedited)"
     return case.decision(Action.RECORD, JobState.FAILOVER_IN_PROGRESS, EXPEDITED_RULE, reason, counted=True)
 
 
 def _requeued_by_slurm(case: Case) -> Decision | None:
     """Slurm requeued the job itself: a node failure is excluded and counted, a preemption is not."""
-    end = case.end
-    if end.restarts_now <= end.key.attempt or end.expedited:
+    if not case.requeued or case.end.expedited:
         return None
     if case.refused_by:
         reason = f"{case.refused_by} refused to start it, its GPU needs a repair: not counted"
@@ -148,9 +167,8 @@ def _requeued_by_slurm(case: Case) -> Decision | None:
     if not case.blamed:
         reason = "requeued by somebody else (preemption or an admin): not counted"
         return case.decision(Action.NONE, JobState.PENDING, "requeued_elsewhere", reason)
-    if case.count >= end.limit:
-        reason = f"{_hardware(case)}, and all {end.limit} failovers are spent"
-        return case.decision(Action.CANCEL, JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
+    if restrained := _restrained(case):
+        return restrained
     reason = f"{_hardware(case)}; Slurm has requeued the job already{case.conflict}"
     return case.decision(Action.RECORD, JobState.FAILOVER_IN_PROGRESS, "requeued_by_slurm", reason, counted=True)
 
@@ -212,11 +230,40 @@ def _not_requeueable(case: Case) -> Decision | None:
     return case.decision(Action.NONE, JobState.FAILED, "not_requeueable", reason)
 
 
+def _restrained(case: Case) -> Decision | None:
+    """What speaks against one more attempt of a job whose hardware failed."""
+    return _held_back(case) or _limit_reached(case) or _no_progress(case)
+
+
+def _held_back(case: Case) -> Decision | None:
+    """An admin has paused failover, or so many nodes were drained that the fault must be elsewhere (brake.py)."""
+    why = case.end.restraints.brake
+    if not why:
+        return None
+    reason = f"{_hardware(case)}, but {why}: nothing is done until `slurm-ft unpause`"
+    return case.decision(Action.NONE, _left_alone(case), "held_back", reason)
+
+
 def _limit_reached(case: Case) -> Decision | None:
     if case.count < case.end.limit:
         return None
     reason = f"{_hardware(case)}, and all {case.end.limit} failovers are spent"
-    return case.decision(Action.NONE, JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
+    return case.decision(_end_of(case), JobState.MAX_RETRIES_EXCEEDED, "limit_reached", reason)
+
+
+def _no_progress(case: Case) -> Decision | None:
+    """Each attempt dies before its first checkpoint: more of them would only burn nodes."""
+    restraints = case.end.restraints
+    if not restraints.progress_stop or restraints.fruitless < restraints.progress_stop:
+        return None
+    where = "from scratch" if case.end.step in (None, -1) else f"from step {case.end.step}"
+    reason = f"{_hardware(case)}, and {restraints.fruitless} failovers in a row brought no checkpoint: started {where}"
+    return case.decision(_end_of(case), JobState.MAX_RETRIES_EXCEEDED, "no_progress", reason)
+
+
+def _end_of(case: Case) -> Action:
+    """How a job ends that gets no further attempt: one that Slurm requeues by itself has to be cancelled."""
+    return Action.CANCEL if case.requeued or case.end.expedited else Action.NONE
 
 
 def _hardware_fault(case: Case) -> Decision | None:
@@ -242,6 +289,6 @@ RULES: tuple[Callable[[Case], Decision | None], ...] = (
     _no_hardware,
     _all_nodes_blame_themselves,
     _not_requeueable,
-    _limit_reached,
+    _restrained,
     _hardware_fault,
 )

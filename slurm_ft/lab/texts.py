@@ -49,6 +49,8 @@ def slurm_ft_config_text(spec: LabSpec, layout: Layout, slurm_bin: Path) -> str:
     """slurm_ft.yaml."""
     config: dict[str, object] = {
         "mode": "act",
+        "backoff": [0],  # nobody wants to wait in a lab
+        "breaker_percent": 0,  # nor be stopped by the fourth drain of a handful of nodes
         "slurm_conf": str(layout.slurm_conf),
         "slurm_bin": str(slurm_bin),
         "state_dir": str(layout.base / "state" / "slurm_ft"),

@@ -12,11 +12,11 @@ from slurm_ft.classify import classify
 from slurm_ft.classify.repeats import PastFault, past_fault
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
-from slurm_ft.failover import actions
 from slurm_ft.log import open_log
 from slurm_ft.model import IMAGE_PULL, Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file, fault_history, judgement_file, repair_mark
 from slurm_ft.node.observe import observe
+from slurm_ft.node.report import Reporter, report, unless_switched_off
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors.job_output import UID
 from slurm_ft.slurm import environment
@@ -34,21 +34,21 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     evidence = observe(environ, config, key, node)
     overrides, history = load_overrides(config.verdict_overrides), _history(environ, key, evidence)
     verdict = classify(evidence, environment.exit_status(environ), overrides, history)
+    verdict = unless_switched_off(verdict, config)
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
     _keep(judgement_file.path_of(config.state_dir, node), verdict, evidence, key, log)
     if not _concerns_the_controller(verdict):
         return 0
-    action = verdict.node_action if config.mode is Mode.ACT else NodeAction.NONE
     try:
-        note = node_verdict(verdict, key, node)
-        log.info("job %s: %s", key.address, actions.report_fault(CommandLine.of(config), note, action))
-        if action is NodeAction.DRAIN:
-            repair_mark.write(environ, config.kernel_log)
+        reporter = Reporter(CommandLine.of(config), config, log)
+        action = report(reporter, node_verdict(verdict, key, node), verdict.node_action)
     except SlurmFtError as error:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
-        return FAILED_EPILOG if action is NodeAction.DRAIN else 0
-    excused = action is NodeAction.DRAIN and verdict.domain is Domain.HARDWARE
-    return FAILED_EPILOG if excused and _expedited(key, config) else 0
+        return FAILED_EPILOG if config.mode is Mode.ACT and verdict.node_action is NodeAction.DRAIN else 0
+    if action is not NodeAction.DRAIN:
+        return 0
+    repair_mark.write(environ, config.kernel_log)
+    return FAILED_EPILOG if verdict.domain is Domain.HARDWARE and _expedited(key, config) else 0
 
 
 def _expedited(key: JobKey, config: Config) -> bool:

@@ -19,6 +19,7 @@ from slurm_ft.model import GATE, EventKind, Evidence, ExitStatus, NodeAction, Ve
 from slurm_ft.node import attempt_file, repair_mark
 from slurm_ft.node.epilog import node_verdict
 from slurm_ft.node.observe import JOURNALCTL, KMSG
+from slurm_ft.node.report import Reporter, allowed_action
 from slurm_ft.override_file import load_overrides
 from slurm_ft.sensors import nvml
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
@@ -45,10 +46,14 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     if config.prolog_gate is Gate.OBSERVE:
         log.warning("%s; started all the same (prolog_gate: observe)", said)
         return 0
-    log.warning("%s; refused", said)
-    verdict = replace(verdict, cause=GATE + verdict.cause)
+    note = node_verdict(replace(verdict, cause=GATE + verdict.cause), key, node)
+    reporter = Reporter(CommandLine.of(config), config, log)
     try:
-        log.info(actions.report_fault(CommandLine.of(config), node_verdict(verdict, key, node), NodeAction.DRAIN))
+        if allowed_action(reporter, note, NodeAction.DRAIN) is not NodeAction.DRAIN:
+            log.warning("%s; started all the same", said)
+            return 0
+        log.warning("%s; refused", said)
+        log.info(actions.report_fault(reporter.slurm, note, NodeAction.DRAIN))
     except SlurmFtError as error:  # the Prolog's failure drains the node too
         log.error("%s could not be drained with a reason: %s", node, error)
     repair_mark.write(environ, config.kernel_log)
@@ -65,11 +70,12 @@ def judge(environ: Mapping[str, str], config: Config, node: str) -> Verdict:
         state = nvml.read_gpu_state(gpus, None, config.nvml_timeout)
         if state.readable and not state.detail:
             return classify((state,), FAILED, overrides)
-    return classify((_since_last_drain(environ, config, gpus),), FAILED, overrides)
+    return classify((since_last_drain(repair_mark.text(environ), config, gpus),), FAILED, overrides)
 
 
-def _since_last_drain(environ: Mapping[str, str], config: Config, gpus: frozenset[str] | None) -> Evidence:
-    window = Window(marker=repair_mark.text(environ), start=0.0, end=None, grace=0.0, boot_id=None)
+def since_last_drain(mark: str, config: Config, gpus: frozenset[str] | None) -> Evidence:
+    """What the driver has said of these GPUs since the boot, or since the line `mark`."""
+    window = Window(marker=mark, start=0.0, end=None, grace=0.0, boot_id=None)
     journal = JOURNALCTL if config.kernel_log == KMSG else None
     found = read_kernel_log(config.kernel_log, window, gpus, journal=journal)
     return replace(found, events=tuple(event for event in found.events if event.kind in OF_THE_GPUS))

@@ -23,14 +23,16 @@ from slurm_ft.classify import classify
 from slurm_ft.config import Config, Mode
 from slurm_ft.failover import actions, node_record
 from slurm_ft.failover.hanging import KILLED, decide_hanging, runs
+from slurm_ft.failover.restraint import Surroundings
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Decision, Domain, EventKind, Evidence, JobKey, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file
 from slurm_ft.node.attempt_file import RunningAttempt
 from slurm_ft.node.epilog import node_verdict
 from slurm_ft.node.observe import observe
+from slurm_ft.node.report import Reporter, report, unless_switched_off
 from slurm_ft.override_file import load_overrides
-from slurm_ft.slurm import environment
+from slurm_ft.slurm import environment, nodelist
 from slurm_ft.slurm.protocol import JobRecord, Slurm
 
 
@@ -65,9 +67,8 @@ def handle(place: Place, attempt: RunningAttempt) -> Outcome:
     if verdict.domain is not Domain.HARDWARE:
         return Outcome.INNOCENT
     note = node_verdict(verdict, JobKey(attempt.raw_id, str(attempt.raw_id), attempt.number), place.node)
-    acting = place.config.mode is Mode.ACT
-    if acting:
-        place.log.info("job %s: %s", attempt.name, actions.report_fault(place.slurm, note, verdict.node_action))
+    if place.config.mode is Mode.ACT:
+        report(Reporter(place.slurm, place.config, place.log), note, verdict.node_action)
     job = _find(place.slurm, attempt.raw_id)
     if job is None:
         place.log.warning("job %s: Slurm has forgotten it; nothing to end", attempt.name)
@@ -103,7 +104,8 @@ def _observe(place: Place, attempt: RunningAttempt) -> tuple[Evidence, ...]:
 
 
 def _judge(place: Place, evidence: tuple[Evidence, ...]) -> Verdict:
-    return classify(evidence, KILLED, load_overrides(place.config.verdict_overrides))
+    verdict = classify(evidence, KILLED, load_overrides(place.config.verdict_overrides))
+    return unless_switched_off(verdict, place.config)
 
 
 def _without_host(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
@@ -119,10 +121,10 @@ def _find(slurm: Slurm, raw_id: int) -> JobRecord | None:
 
 
 def _decide(place: Place, key: JobKey, job: JobRecord, note: NodeVerdict) -> Decision:
-    nodes = place.slurm.nodes(job.nodes) if job.nodes else []
-    reports = (node_record.left_on(node.name, node.reason, node.comment) for node in nodes if node.name != place.node)
+    fleet, own = place.slurm.nodes(), set(nodelist.expand(job.nodes)) - {place.node}
+    reports = (node_record.left_on(node.name, node.reason, node.comment) for node in fleet if node.name in own)
     others = [verdict for report in reports for verdict in report]
-    return decide_hanging(key, job, (note, *others), place.config, time.time())
+    return decide_hanging(key, job, (note, *others), Surroundings(fleet, place.config, time.time()))
 
 
 def _record(place: Place, key: JobKey, decision: Decision) -> None:

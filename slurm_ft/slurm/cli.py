@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import subprocess
 import time
@@ -101,6 +102,11 @@ class CommandLine:
         by_name = {row[0]: _node(row) for row in rows}
         return list(by_name.values())  # sinfo names a node once for each of its partitions
 
+    def cluster(self) -> str:
+        """See Slurm.cluster."""
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", self._run("scontrol", "show", "config"), re.MULTILINE)
+        return found[1] if found else ""
+
     def drain_node(self, name: str, reason: str) -> None:
         """See Slurm.drain_node."""
         self._run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
@@ -143,7 +149,7 @@ class CommandLine:
             "ExcNodeList": update.excluded_nodes,
             "Comment": update.comment,
             "AdminComment": update.admin_comment,
-            "StartTime": "now" if update.start_now else None,
+            "StartTime": f"now{f'+{update.start_in}' * bool(update.start_in)}" if update.start_now else None,
         }
         changes = [f"{name}={value}" for name, value in fields.items() if value is not None]
         self._run("scontrol", "update", f"JobId={address}", *changes)

@@ -69,6 +69,7 @@ class JobUpdate:
     comment: str | None = None
     admin_comment: str | None = None
     start_now: bool = False
+    start_in: int = 0  # with start_now: whole seconds from now
 
 
 class Slurm(Protocol):
@@ -90,6 +91,9 @@ class Slurm(Protocol):
 
     def nodes(self, nodelist: str = "") -> list[NodeRecord]:
         """The named nodes, or all."""
+
+    def cluster(self) -> str:
+        """The cluster's name."""
 
     def drain_node(self, name: str, reason: str) -> None:
         """Let no new job start there."""

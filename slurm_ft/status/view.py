@@ -104,7 +104,7 @@ def failovers_of(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) 
     tag = comment_tag.read(job.comment) or comment_tag.Tag()
     started = job.started or 0.0
     return Failovers(
-        opted_in=claim.opted_in(job.comment, job.requeue, config),
+        opted_in=claim.opted_in(job, config),
         count=claim.spent(job.comment, job.admin_comment),
         limit=claim.limit(job.comment, config),
         excluded=history.excluded or tag.excluded,

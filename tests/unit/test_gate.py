@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm, node
 
-from slurm_ft.config import Config, Gate, parse
+from slurm_ft.config import Config, Gate, Mode, parse
 from slurm_ft.failover import node_record
 from slurm_ft.node import gate, gate_release, repair_mark
 from slurm_ft.slurm.cli import CommandLine
@@ -31,6 +31,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 def config(tmp_path: Path) -> Config:
     inventory = {"n1": ("0000:3b:00.0", "0000:5e:00.0")}
     return Config(
+        mode=Mode.ACT,
         prolog_gate=Gate.ACT,
         kernel_log=tmp_path / "kmsg",
         gpu_inventory=inventory,
@@ -62,6 +63,13 @@ def test_faults_since_the_last_drain_that_drain_a_node_close_it(
     if refused:
         (verdict,) = node_record.in_reason(slurm.node_records["n1"].reason, "n1")
         assert (verdict.cause, verdict.raw_id, verdict.attempt) == ("gate:xid79", 12, 0)
+
+
+def test_while_failover_is_paused_the_gate_stays_open(slurm: FakeSlurm, config: Config, tmp_path: Path) -> None:
+    (tmp_path / "kmsg").write_text(f"{BOOT}\n{OFF_BUS}\n")
+    slurm.set_node("n1", comment="[slurm_ft.brake paused 100: root]")
+    assert gate.run(ENVIRON | {"SLURM_FT_RUN_DIR": str(tmp_path)}, config) == 0
+    assert slurm.changes == []
 
 
 def test_a_log_that_cannot_be_read_lets_the_job_start(slurm: FakeSlurm, config: Config) -> None:

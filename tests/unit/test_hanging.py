@@ -10,6 +10,7 @@ from fake_slurm import FakeSlurm
 from slurm_ft.config import Config, OptIn
 from slurm_ft.failover import actions, ledger
 from slurm_ft.failover.hanging import decide_hanging
+from slurm_ft.failover.restraint import Surroundings
 from slurm_ft.model import Action, Attempt, Domain, JobKey, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.protocol import JobRecord
 
@@ -29,7 +30,7 @@ def spent(count: int) -> str:
 
 
 def test_a_job_that_would_be_requeued_is_ended(job: JobRecord, fault: NodeVerdict) -> None:
-    decision = decide_hanging(KEY, job, [fault], Config(), 2001.0)
+    decision = decide_hanging(KEY, job, [fault], Surroundings((), Config(), 2001.0))
     assert (decision.action, decision.exclude, decision.count) == (Action.REQUEUE, ("n1",), 1)
 
 
@@ -47,18 +48,20 @@ def test_a_job_that_would_be_requeued_is_ended(job: JobRecord, fault: NodeVerdic
 def test_a_job_that_would_not_be_requeued_is_left(
     job: JobRecord, fault: NodeVerdict, fields: dict[str, object], rule: str
 ) -> None:
-    decision = decide_hanging(KEY, replace(job, **fields), [fault], Config(), 2001.0)  # type: ignore[arg-type]
+    decision = decide_hanging(KEY, replace(job, **fields), [fault], Surroundings((), Config(), 2001.0))  # type: ignore[arg-type]
     assert (decision.action, decision.rule) == (Action.NONE, rule)
 
 
 def test_where_all_jobs_fail_over_none_needs_a_tag(job: JobRecord, fault: NodeVerdict) -> None:
-    decision = decide_hanging(KEY, replace(job, comment=""), [fault], Config(opt_in=OptIn.ALL), 2001.0)
+    decision = decide_hanging(
+        KEY, replace(job, comment=""), [fault], Surroundings((), Config(opt_in=OptIn.ALL), 2001.0)
+    )
     assert decision.action is Action.REQUEUE
 
 
 def test_a_job_whose_nodes_all_blame_themselves_is_left(job: JobRecord, fault: NodeVerdict) -> None:
     verdicts = [fault, replace(fault, node="n2")]
-    decision = decide_hanging(KEY, replace(job, nodes="n[1-2]"), verdicts, Config(), 2001.0)
+    decision = decide_hanging(KEY, replace(job, nodes="n[1-2]"), verdicts, Surroundings((), Config(), 2001.0))
     assert (decision.action, decision.state) == (Action.NONE, JobState.INTERNAL_ERROR)
 
 
