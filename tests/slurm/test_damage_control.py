@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from functools import partial
@@ -155,6 +156,12 @@ def test_a_partition_without_failover_is_left_alone(lab: Lab) -> None:
     assert drained(lab) == []
 
 
+def faults_of(listed: str, node: str) -> int:
+    """The column FAULTS; the journal has those of the tests before, too."""
+    (line,) = (line for line in listed.splitlines() if line.startswith(f"{node} "))
+    return int(re.search(r"(\d+) +\d+ +(?:repeat offender|-)$", line)[1])
+
+
 def test_a_drained_node_is_listed_and_returned_by_undrain_and_marked_when_it_fails_again(lab: Lab) -> None:
     job = submit(lab, *OPTED_IN)
     bad = lose_gpu(lab, job, 0)
@@ -162,7 +169,7 @@ def test_a_drained_node_is_listed_and_returned_by_undrain_and_marked_when_it_fai
     listed = slurm_ft(lab, "nodes")
     assert f"{job}.0" in listed
     assert "RESTART_BM" in listed
-    assert "repeat offender" not in listed
+    faults = faults_of(listed, bad)
     lab.run("scontrol", "update", f"NodeName={other}", "State=DRAIN", "Reason=bad fan")
     assert "drained by somebody else: bad fan" in slurm_ft(lab, "undrain", other, "--here", code=1)
     assert f"returned {bad} to service" in slurm_ft(lab, "undrain", bad, "--here")
@@ -170,7 +177,9 @@ def test_a_drained_node_is_listed_and_returned_by_undrain_and_marked_when_it_fai
     second = submit(lab, *OPTED_IN, f"--nodelist={bad}")
     lose_gpu(lab, second, 0)
     lab.wait_node(bad, "drained")
-    assert "repeat offender" in slurm_ft(lab, "nodes")
+    again = slurm_ft(lab, "nodes")
+    assert faults_of(again, bad) == faults + 1
+    assert "repeat offender" in next(line for line in again.splitlines() if line.startswith(f"{bad} "))
 
 
 def test_a_fault_since_the_drain_forbids_the_return(lab: Lab) -> None:
