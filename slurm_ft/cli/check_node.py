@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     run_dir = attempt_file.run_dir()
     refuse_busy(CommandLine.of(settings), run_dir, node)
     checked = check_node(settings, run_dir, node, arguments.timeout)
-    print(json.dumps(_object(node, checked)) if arguments.json else _text(node, checked))
+    print(json.dumps(_object(node, checked)) if arguments.json else text_of(node, checked))
     return 0 if checked.healthy else UNHEALTHY
 
 
@@ -46,7 +46,8 @@ def _object(node: str, checked: NodeCheck) -> dict[str, object]:
     return {"node": node, "healthy": checked.healthy, "ran": checked.ran, "lines": lines}
 
 
-def _text(node: str, checked: NodeCheck) -> str:
+def text_of(node: str, checked: NodeCheck) -> str:
+    """What was found, a line each, and the sum of it."""
     word = "nothing wrong was found" if checked.healthy else "NOT healthy" if checked.ran else "nothing could be asked"
     lines = [f"{line.level.value:<8} {line.check}: {printable(line.text)}" for line in checked.lines]
     return "\n".join((*lines, f"node {node}: {word}; ran: {', '.join(checked.ran) or 'no check'}"))

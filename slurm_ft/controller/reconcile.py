@@ -14,6 +14,7 @@ from slurm_ft.controller.gather import Ended
 from slurm_ft.controller.job_lock import BusyError, job_lock
 from slurm_ft.controller.judge import judge, note_end, tidy_nodes
 from slurm_ft.controller.site import Site
+from slurm_ft.controller.tell import spool_mark, tell
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, claim, ledger, node_record, progress
 from slurm_ft.failover.progress import FAILED, FINAL, PENDING, Progress
@@ -39,6 +40,7 @@ def reconcile_all(site: Site) -> list[str]:
             done += _locked(site, key, None)
     waiting = {key.raw_id for key in _open(known)}
     for job in jobs:
+        spool_mark(site, job)
         if job.raw_id in waiting or _unannounced(site, job) or _unseen(site, job, known):
             done += _locked(site, _key(job, job.restarts), job)
     return [*done, *actions.expire_notes(site.slurm, site.slurm.nodes(), site.now())]
@@ -123,6 +125,7 @@ def _judged(known: Sequence[Entry], run: str, attempt: int) -> bool:
 
 def _judge(site: Site, job: JobRecord, seen: Entry) -> list[str]:
     judged = judge(site, seen, Ended(seen.key, job, requeued=job.restarts > seen.key.attempt))
+    tell(site, judged)
     tidy_nodes(site, judged.gathered)
     decision = judged.decision and judged.decision.decided.decision
     name = f"job {seen.key.address} attempt {seen.key.attempt}"

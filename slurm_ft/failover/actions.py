@@ -93,6 +93,18 @@ def put_on_brake(slurm: Slurm, nodes: Sequence[NodeRecord], mark: Brake) -> None
         raise refused[0]
 
 
+def undrain(slurm: Slurm, name: str) -> str:
+    """Return a node to service that we drained. Looks once more right before: somebody may have drained it since.
+
+    Returns what was done. Raises SlurmCommandError.
+    """
+    node = next(iter(slurm.nodes(name)), None)
+    if node is None or not node_record.is_ours(node.reason):
+        return f"{name} stays as it is: its Reason is not ours any more"
+    slurm.resume_node(name)
+    return f"returned {name} to service"
+
+
 def requeue(slurm: Slurm, key: JobKey) -> None:
     """Requeue an ended attempt. Raises SlurmCommandError when it is not requeued after all.
 

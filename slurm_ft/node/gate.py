@@ -70,11 +70,12 @@ def judge(environ: Mapping[str, str], config: Config, node: str) -> Verdict:
         state = nvml.read_gpu_state(gpus, None, config.nvml_timeout)
         if state.readable and not state.detail:
             return classify((state,), FAILED, overrides)
-    return classify((_since_last_drain(environ, config, gpus),), FAILED, overrides)
+    return classify((since_last_drain(repair_mark.text(environ), config, gpus),), FAILED, overrides)
 
 
-def _since_last_drain(environ: Mapping[str, str], config: Config, gpus: frozenset[str] | None) -> Evidence:
-    window = Window(marker=repair_mark.text(environ), start=0.0, end=None, grace=0.0, boot_id=None)
+def since_last_drain(mark: str, config: Config, gpus: frozenset[str] | None) -> Evidence:
+    """What the driver has said of these GPUs since the boot, or since the line `mark`."""
+    window = Window(marker=mark, start=0.0, end=None, grace=0.0, boot_id=None)
     journal = JOURNALCTL if config.kernel_log == KMSG else None
     found = read_kernel_log(config.kernel_log, window, gpus, journal=journal)
     return replace(found, events=tuple(event for event in found.events if event.kind in OF_THE_GPUS))

@@ -95,6 +95,10 @@ class Bindings:
         else:
             self.commands.set_node_comment(name, comment)
 
+    def cluster(self) -> str:
+        """See Slurm.cluster."""
+        return self.commands.cluster()
+
     def expedited(self, address: str) -> bool:
         """See Slurm.expedited."""
         return self.commands.expedited(address)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import subprocess
 import time
@@ -100,6 +101,11 @@ class CommandLine:
         rows = self._table("sinfo", ("-h", "-N", "-a", *chosen), NODE_FIELDS)
         by_name = {row[0]: _node(row) for row in rows}
         return list(by_name.values())  # sinfo names a node once for each of its partitions
+
+    def cluster(self) -> str:
+        """See Slurm.cluster."""
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", self._run("scontrol", "show", "config"), re.MULTILINE)
+        return found[1] if found else ""
 
     def drain_node(self, name: str, reason: str) -> None:
         """See Slurm.drain_node."""

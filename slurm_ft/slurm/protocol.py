@@ -92,6 +92,9 @@ class Slurm(Protocol):
     def nodes(self, nodelist: str = "") -> list[NodeRecord]:
         """The named nodes, or all."""
 
+    def cluster(self) -> str:
+        """The cluster's name."""
+
     def drain_node(self, name: str, reason: str) -> None:
         """Let no new job start there."""
 

@@ -138,3 +138,32 @@ def test_a_partition_without_failover_is_left_alone(lab: Lab) -> None:
     lose_gpu(lab, job, 0)
     assert restart_at_limit(lab, job) == "not_opted_in"
     assert drained(lab) == []
+
+
+def test_a_drained_node_is_listed_and_returned_by_undrain_and_marked_when_it_fails_again(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = lose_gpu(lab, job, 0)
+    other = running(lab, job, 1)
+    listed = slurm_ft(lab, "nodes")
+    assert f"{job}.0" in listed
+    assert "RESTART_BM" in listed
+    assert "repeat offender" not in listed
+    lab.run("scontrol", "update", f"NodeName={other}", "State=DRAIN", "Reason=bad fan")
+    assert "drained by somebody else: bad fan" in slurm_ft(lab, "undrain", other, "--here", code=1)
+    assert f"returned {bad} to service" in slurm_ft(lab, "undrain", bad, "--here")
+    lab.wait_node(bad, "idle")
+    second = submit(lab, *OPTED_IN, f"--nodelist={bad}")
+    lose_gpu(lab, second, 0)
+    lab.wait_node(bad, "drained")
+    assert "repeat offender" in slurm_ft(lab, "nodes")
+
+
+def test_a_fault_since_the_drain_forbids_the_return(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN)
+    bad = lose_gpu(lab, job, 0)
+    running(lab, job, 1)
+    lab.inject_xid(bad, 0, 79, FELL_OFF)
+    said = slurm_ft(lab, "undrain", bad, "--here", code=3)
+    assert "fault    kernel log: Xid 79" in said
+    assert drained(lab) == [bad]
+    assert f"returned {bad} to service" in slurm_ft(lab, "undrain", bad, "--here", "--force")

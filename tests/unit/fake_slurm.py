@@ -11,7 +11,7 @@ from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
 FINAL = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY")
-LOOKS = ("job", "jobs", "job_nodes", "excluded_nodes", "nodes", "expedited")
+LOOKS = ("cluster", "job", "jobs", "job_nodes", "excluded_nodes", "nodes", "expedited")
 
 
 def refused(command: str, said: str) -> SlurmCommandError:
@@ -81,6 +81,10 @@ class FakeSlurm:
         self._called("nodes", nodes)
         names = nodelist.expand(nodes) or tuple(self.node_records)
         return [self.node_records[name] for name in names if name in self.node_records]
+
+    def cluster(self) -> str:
+        self._called("cluster")
+        return "c"
 
     def drain_node(self, name: str, reason: str) -> None:
         self._called("drain_node", name, reason)
