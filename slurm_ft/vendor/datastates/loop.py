@@ -69,9 +69,9 @@ class Checkpoints:
     ) -> None:
         """Finish what is in flight, and end as SIGTERM would have ended the process."""
         self.close()
-        self._signals.restore()
         if self.stopping and self._signals.notice is not None and kind is None:
             self._signals.obey(self._signals.notice)
+        self._signals.restore()
 
     def save(self, step: int, state: Mapping[str, Any], *, now: bool = False) -> Outcome | None:
         """Save in the background if it is time to, or `now`. Collective. None: it was not time."""
