@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from slurm_ft.alert_channels import Channel, read_channels, read_destinations
 from slurm_ft.errors import ConfigError
 
 CONFIG_VARIABLE = "SLURM_FT_CONFIG"
@@ -63,6 +64,13 @@ class Gate(str, Enum):
     ACT = "act"
 
 
+class Residency(str, Enum):
+    """`strict`: alerts go only to this machine and to the destinations that the site names."""
+
+    OFF = "off"
+    STRICT = "strict"
+
+
 # What `rules_off` may name: the rules of failover/policy.py that act, and of classify/rules.py that drain.
 SWITCHABLE = (
     "hardware_fault", "repeated_fault", "application_fault", "ambiguous_code", "secondary_only",
@@ -104,6 +112,12 @@ class Config:
     verdict_overrides: Path | None = None  # the site's own reading of codes, see override_file.py
     state_dir: Path = Path("/var/lib/slurm_ft")
     log_file: Path | None = None  # None: syslog
+    alert_channels: tuple[Channel, ...] = ()
+    alert_restarts: int = 3  # of one job within alert_window are worth an alert
+    alert_window: float = 3600.0
+    alert_cool_down: float = 3600.0  # before the same is told again
+    alert_destinations: tuple[str, ...] = ()  # the only ones allowed; none named: all, unless residency is strict
+    residency: Residency = Residency.OFF
     slurm_bin: Path = Path("/usr/bin")
     slurm_conf: Path | None = None  # None: where Slurm itself looks
 
@@ -268,6 +282,11 @@ def _gate(value: object) -> Gate:
     return Gate.OFF if value is False else _one_of(Gate)(value)
 
 
+def _residency(value: object) -> Residency:
+    """YAML reads a bare off as a truth value."""
+    return Residency.OFF if value is False else _one_of(Residency)(value)
+
+
 def _dcgm(value: object) -> str:
     if value is False or value == "off":
         return "off"
@@ -337,6 +356,12 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "verdict_overrides": _optional_path,
     "state_dir": _path,
     "log_file": _optional_path,
+    "alert_channels": read_channels,
+    "alert_restarts": _whole(1, 100),
+    "alert_window": _seconds(60, 30 * 86400),
+    "alert_cool_down": _seconds(0, 7 * 86400),
+    "alert_destinations": read_destinations,
+    "residency": _residency,
     "slurm_bin": _path,
     "slurm_conf": _optional_path,
 }

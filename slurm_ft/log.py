@@ -1,6 +1,6 @@
 """The hooks' own log: a file the site names, else syslog, else `slurm_ft.log` in the state directory.
 
-Losing the log never stops a hook.
+Losing the log never stops a hook. What is an alert goes into the spool too, where the site has channels for alerts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging.handlers
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_ft.alerts.spooling import SpoolingHandler
 from slurm_ft.config import Config
 
 SYSLOG = Path("/dev/log")
@@ -28,6 +29,8 @@ def open_log(config: Config, name: str) -> logging.Logger:
     if path is None and not SYSLOG.exists():  # a container, or a machine whose syslog listens elsewhere
         path = config.state_dir / "slurm_ft.log"
     logger.handlers = [_handler(path)]
+    if config.alert_channels:
+        logger.handlers.append(SpoolingHandler(config.state_dir, logger))
     return logger
 
 

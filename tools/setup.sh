@@ -7,7 +7,12 @@ cd "$(dirname "$0")/.."
 
 packages="slurmctld slurmd slurm-client munge gcc libc6-dev" # gcc: the tests build a stand-in for NVML
 commands="slurmctld slurmd scontrol munged gcc"
-case $extras in *dev*) packages="$packages shellcheck" commands="$commands shellcheck" ;; esac
+case $extras in
+    *dev*) # the tests of alerts and metrics ask the real ones
+        packages="$packages shellcheck prometheus-alertmanager prometheus"
+        commands="$commands shellcheck prometheus-alertmanager promtool"
+        ;;
+esac
 missing=
 for command in $commands; do
     [ -x "/usr/sbin/$command" ] || [ -x "/usr/bin/$command" ] || missing=$packages

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 import traceback
 from importlib import import_module
 
 from slurm_ft import config, log
+from slurm_ft.alert import Alert, Kind, alert
+from slurm_ft.slurm import environment
 
 HOOKS = {
     "node-epilog": "slurm_ft.node.epilog",
@@ -31,6 +34,26 @@ def run(arguments: argparse.Namespace) -> int:
         settings = config.load()
         code: int = import_module(HOOKS[arguments.name]).run(os.environ, settings)
     except Exception:  # the last line of defence: a bug in us must never cost a job or a node
-        log.open_log(settings, arguments.name).error("failed, nothing was done: %s", traceback.format_exc())
+        _tell(settings, arguments.name)
         return 0
     return code
+
+
+def _tell(settings: config.Config, name: str) -> None:
+    """For the handler of an exception, which goes into the log as a whole, and in its last line to people."""
+    text = traceback.format_exc()
+    hook_log = log.open_log(settings, name)
+    hook_log.error("failed, nothing was done: %s", text)
+    last, node = text.strip().splitlines()[-1], os.uname().nodename
+    told = Alert(
+        kind=Kind.HOOK_FAILED,
+        what=f"the hook {name} failed on {node}",
+        at=time.time(),
+        subject=f"hook {name} on {node}",
+        job=os.environ.get(environment.JOB_ID, ""),
+        nodes=node,
+        line=last,
+        following="Slurm goes on as if there were no such hook",
+        command="slurm-ft reconcile, and see the hook's log",
+    )
+    alert(hook_log, f"{told.what}: {last}", told)

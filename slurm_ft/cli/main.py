@@ -27,6 +27,7 @@ COMMANDS = {
     "check-node": ("slurm_ft.cli.check_node", "look at the GPUs of a node while no job is on it"),
     "classify": ("slurm_ft.cli.classify", "judge a pasted kernel log or a file of cases: what would you have said?"),
     "reconcile": ("slurm_ft.cli.reconcile", "finish the failovers whose hooks were killed (root, on the controller)"),
+    "alert": ("slurm_ft.cli.alert", "test the channels for alerts; send or list what waits for them"),
     "nodes": ("slurm_ft.cli.nodes", "list the nodes that were drained, why, and which ones keep failing"),
     "undrain": ("slurm_ft.cli.undrain", "check a node that was drained, and return it to service (root, on the node)"),
     "pause": ("slurm_ft.cli.pause", "stop all drains and failovers of the cluster at once (operators)"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from slurm_ft import config
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
+from slurm_ft.failover import brake
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord
 from slurm_ft.status import render, view
@@ -44,7 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table; with jobs named, their stories below it. Exit code 1 when a named job is unknown to Slurm."""
     settings = config.load()
     slurm = CommandLine.of(settings).impatient()
-    shown = view.views(_jobs(slurm, arguments), slurm.nodes(), settings)
+    jobs, nodes = _jobs(slurm, arguments), slurm.nodes()
+    shown = view.views(jobs, nodes, settings)
+    if held := brake.in_force(nodes):
+        print(f"{held}: no job fails over until an admin runs `slurm-ft unpause`", file=sys.stderr)
     if table := render.table(shown, header=not arguments.noheader):
         print(table)
     for job in shown if arguments.jobs else ():

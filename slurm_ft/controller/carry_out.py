@@ -15,7 +15,7 @@ from slurm_ft.failover import actions, backoff, brake, claim, ledger, progress
 from slurm_ft.failover.policy import EXPEDITED_RULE
 from slurm_ft.failover.progress import Next, Progress, Step
 from slurm_ft.journal_entry import Entry, Stage
-from slurm_ft.model import Action, Ledger
+from slurm_ft.model import Action, Decision, Ledger
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.components import components
 from slurm_ft.slurm.protocol import JobRecord
@@ -104,7 +104,7 @@ def _take(site: Site, at: Progress, job: JobRecord | None, following: Next) -> s
     if job is None or decision is None:
         return ""
     if following.step is Step.RECORD:
-        return actions.record(site.slurm, job, decision, _history(site, at, job))
+        return actions.record(site.slurm, job, decision, _with_returned(site, decision, _history(site, at, job)))
     if following.step is Step.COUNT:
         return actions.count(site.slurm, job, _history(site, at, job), claim.limit(job.comment, site.config))
     if following.step is Step.REQUEUE:
@@ -134,6 +134,14 @@ def _history(site: Site, at: Progress, job: JobRecord) -> Ledger:
     run = at.decided.run
     known = progress.history(job, site.entries(job.raw_id), run)
     return ledger.add(known, at.decided.attempt())
+
+
+def _with_returned(site: Site, decision: Decision, history: Ledger) -> Ledger:
+    """The ledger without the exclusions of nodes that an admin has returned since an earlier failover."""
+    if not set(history.excluded).difference(decision.exclude):
+        return history
+    in_service = {node.name for node in site.slurm.nodes() if not node.draining}
+    return ledger.forgive(history, in_service.difference(decision.exclude))
 
 
 def _written(site: Site, at: Progress, stage: Stage, job: JobRecord | None, why: str) -> Progress:

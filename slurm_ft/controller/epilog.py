@@ -14,6 +14,7 @@ from slurm_ft.controller.job_lock import job_lock
 from slurm_ft.controller.judge import Judged, judge, note_end, tidy_nodes
 from slurm_ft.controller.settle import settle
 from slurm_ft.controller.site import Site
+from slurm_ft.controller.tell import tell
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import claim, progress
 from slurm_ft.failover.progress import Progress
@@ -43,6 +44,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     judged, decision = _settle(site, seen, wait_out_epilogs(site.slurm, config, ended))
     if decision and decision.open:
         detach(partial(_finish, site, decision))
+    tell(site, judged)
     tidy_nodes(site, judged.gathered)
     reconcile.finish_others(site, key.raw_id)
     return 0
@@ -72,6 +74,7 @@ def _follow(site: Site, seen: Entry, ended: Ended) -> None:
         judged, decision = _settle(site, seen, wait_for_requeue(site.slurm, site.config, ended))
         if decision:
             _carry_through(site, decision)
+        tell(site, judged)
         tidy_nodes(site, judged.gathered)
     except SlurmFtError as error:
         site.log.error("job %s: not recorded yet, `slurm-ft reconcile` goes on: %s", ended.key.address, error)

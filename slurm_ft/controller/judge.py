@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_ft.alert import alert
+from slurm_ft.alert import breaker_opened
 from slurm_ft.controller.gather import Ended, Gathered, gather
 from slurm_ft.controller.site import Site
 from slurm_ft.errors import SlurmCommandError
@@ -17,8 +17,6 @@ from slurm_ft.failover.progress import Progress
 from slurm_ft.failover.restraint import Surroundings, restraints
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.slurm import environment
-
-ALERTING = ("held_back", "no_progress")  # rules after which somebody has to look
 
 
 def note_end(site: Site, environ: Mapping[str, str], ended: Ended) -> Entry:
@@ -83,8 +81,6 @@ def _decide(site: Site, seen: Entry, gathered: Gathered, known: Sequence[Entry])
     held = restraints(job, gathered.end.key.attempt, history, Surroundings(gathered.fleet, site.config, now))
     end = replace(gathered.end, restraints=held)
     decision = decide(end, gathered.verdicts, progress.spent(job, history))
-    if decision.rule in ALERTING:
-        alert(site.log, f"job {end.key.address}: {decision.reason}")
     return site.write(
         Entry(
             at=now,
@@ -121,7 +117,7 @@ def _latch(site: Site, gathered: Gathered) -> None:
         actions.put_on_brake(site.slurm, site.slurm.nodes(), tripped)
     except SlurmCommandError as error:
         site.log.warning("the breaker could not be latched: %s", error)
-    alert(site.log, f"{tripped}: no node is drained and no job requeued until `slurm-ft unpause`")
+    breaker_opened(site.log, str(tripped))
 
 
 def _erase_notes(site: Site, gathered: Gathered) -> None:

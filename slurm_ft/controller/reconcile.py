@@ -14,6 +14,7 @@ from slurm_ft.controller.gather import Ended
 from slurm_ft.controller.job_lock import BusyError, job_lock
 from slurm_ft.controller.judge import judge, note_end, tidy_nodes
 from slurm_ft.controller.site import Site
+from slurm_ft.controller.tell import spool_mark, tell
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, claim, ledger, node_record, progress
 from slurm_ft.failover.progress import FAILED, FINAL, PENDING, Progress
@@ -37,8 +38,9 @@ def reconcile_all(site: Site) -> list[str]:
     for key in _open(known):
         if key.raw_id not in listed:
             done += _locked(site, key, None)
-    waiting = {key.raw_id for key in _open(known)}
+    waiting = {key.raw_id for key in _open(known)} | _with_returned_nodes(site, jobs)
     for job in jobs:
+        spool_mark(site, job)
         if job.raw_id in waiting or _unannounced(site, job) or _unseen(site, job, known):
             done += _locked(site, _key(job, job.restarts), job)
     return [*done, *actions.expire_notes(site.slurm, site.slurm.nodes(), site.now())]
@@ -62,7 +64,7 @@ def reconcile_job(site: Site, job: JobRecord) -> list[str]:
     for one in progress.decisions(site.entries(job.raw_id)):
         if one.open:
             done += _told(one, carry_out.carry_out(site, one))
-    return [*done, *_enter_restart(site, job)]
+    return [*done, *_enter_restart(site, job), *_expire_exclusions(site, job.address)]
 
 
 def _locked(site: Site, key: JobKey, job: JobRecord | None) -> list[str]:
@@ -123,6 +125,7 @@ def _judged(known: Sequence[Entry], run: str, attempt: int) -> bool:
 
 def _judge(site: Site, job: JobRecord, seen: Entry) -> list[str]:
     judged = judge(site, seen, Ended(seen.key, job, requeued=job.restarts > seen.key.attempt))
+    tell(site, judged)
     tidy_nodes(site, judged.gathered)
     decision = judged.decision and judged.decision.decided.decision
     name = f"job {seen.key.address} attempt {seen.key.attempt}"
@@ -198,6 +201,26 @@ def _enter_restart(site: Site, job: JobRecord) -> list[str]:
     if entered.excluded and now_known.state in PENDING:  # cancelled before it was recorded, and requeued by an admin
         actions.exclude(site.slurm, now_known, entered)
     return [f"job {job.address}: its restart {now_known.restarts} is in the ledger now"]
+
+
+def _with_returned_nodes(site: Site, jobs: Sequence[JobRecord]) -> set[int]:
+    """The pending jobs that exclude a node which was drained then and is in service now."""
+    pending = {job.raw_id: ledger.read(job.admin_comment) for job in jobs if job.state == "PENDING"}
+    excluding = {raw_id: known for raw_id, known in pending.items() if known and known.excluded}
+    in_service = {node.name for node in site.slurm.nodes() if not node.draining} if excluding else set()
+    return {raw_id for raw_id, known in excluding.items() if ledger.forgive(known, in_service) != known}
+
+
+def _expire_exclusions(site: Site, address: str) -> list[str]:
+    """A job that waits may have a node again that an admin has returned."""
+    job = site.slurm.job(address)
+    if job is None or not _with_returned_nodes(site, [job]):
+        return []
+    known = ledger.read(job.admin_comment) or Ledger("")
+    kept = ledger.forgive(known, {node.name for node in site.slurm.nodes() if not node.draining})
+    actions.expire_exclusions(site.slurm, job, kept)
+    gone = sorted(set(known.excluded).difference(kept.excluded))
+    return [f"job {job.address}: not excluded any more, returned to service: {','.join(gone)}"]
 
 
 def _told(before: Progress, after: Progress) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from slurm_ft.errors import SlurmCommandError
@@ -131,9 +131,23 @@ def record(slurm: Slurm, job: JobRecord, decision: Decision, history: Ledger) ->
     `history` holds the decided attempt already. Returns what is to be noted, or "". Raises SlurmFtError.
     """
     tag = Tag(max(decision.count, _tag_of(job).count), decision.limit, history.excluded, decision.cause)
+    return _write_history(slurm, job, tag, history)
+
+
+def expire_exclusions(slurm: Slurm, job: JobRecord, history: Ledger) -> str:
+    """Let a pending job have those nodes again that are in its ledger and not in `history` any more (ledger.forgive).
+
+    Returns what is to be noted, or "". Raises SlurmFtError.
+    """
+    return _write_history(slurm, job, replace(_tag_of(job), excluded=history.excluded), history)
+
+
+def _write_history(slurm: Slurm, job: JobRecord, tag: Tag, history: Ledger) -> str:
     comment = comment_tag.write(job.comment, tag)
+    before = ledger.read(job.admin_comment)
+    expired = set(before.excluded if before else ()).difference(history.excluded)
     for part in components(slurm, job):
-        update = JobUpdate(excluded_nodes=_excluded(slurm, part, history))
+        update = JobUpdate(excluded_nodes=_excluded(slurm, part, history, expired))
         if part.address == job.address:
             update = replace(update, comment=comment, admin_comment=ledger.write(job.admin_comment, history))
         if update != JobUpdate():
@@ -147,10 +161,15 @@ def exclude(slurm: Slurm, job: JobRecord, history: Ledger) -> None:
         _write(slurm, part.address, JobUpdate(excluded_nodes=_excluded(slurm, part, history)))
 
 
-def _excluded(slurm: Slurm, job: JobRecord, history: Ledger) -> str | None:
-    """The user's own and ours. One that the user requires is not excluded: Slurm would never start the job again."""
+def _excluded(slurm: Slurm, job: JobRecord, history: Ledger, expired: Collection[str] = ()) -> str | None:
+    """The user's own and ours; None if that changes nothing for a job without any.
+
+    A node that the user requires is not excluded: Slurm would never start the job again.
+    """
     ours = set(history.excluded) - set(nodelist.expand(job.required_nodes))
-    return nodelist.merge(slurm.excluded_nodes(job.address), *sorted(ours)) or None
+    now = nodelist.expand(slurm.excluded_nodes(job.address))
+    kept = [name for name in now if name not in expired]
+    return nodelist.merge(nodelist.fold(kept), *sorted(ours)) or ("" if len(kept) < len(now) else None)
 
 
 def _write(slurm: Slurm, address: str, update: JobUpdate) -> None:

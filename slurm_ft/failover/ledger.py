@@ -9,7 +9,7 @@ text before and behind the ledger is kept byte for byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,21 @@ def add(ledger: Ledger, attempt: Attempt) -> Ledger:
         attempts=_bounded(tuple(sorted((*others, shortened), key=lambda known: known.number))),
         excluded=tuple(dict.fromkeys((*ledger.excluded, *attempt.bad_nodes))),
     )
+
+
+def forgive(ledger: Ledger, in_service: Collection[str]) -> Ledger:
+    """`ledger` without the exclusions of repaired nodes: drained when they were excluded, and taking jobs again.
+
+    Somebody has returned them. A node that was excluded and never drained has not been repaired by being in service.
+    """
+    kept = tuple(node for node in ledger.excluded if node not in in_service or not _was_drained(ledger, node))
+    return replace(ledger, excluded=kept)
+
+
+def _was_drained(ledger: Ledger, node: str) -> bool:
+    """When it was last excluded."""
+    last = next((attempt for attempt in reversed(ledger.attempts) if node in attempt.bad_nodes), None)
+    return last is not None and node in last.drained
 
 
 def _bounded(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:

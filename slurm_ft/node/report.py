@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from logging import Logger
 
-from slurm_ft.alert import alert
+from slurm_ft.alert import breaker_opened
 from slurm_ft.config import Config, Mode
 from slurm_ft.failover import actions, brake, claim
 from slurm_ft.failover.brake import Brake
@@ -71,5 +71,5 @@ def _brake(reporter: Reporter, node: str) -> Brake | None:
     tripped = brake.tripped(nodes, (node,), reporter.config, time.time())
     if tripped:
         actions.put_on_brake(reporter.slurm, nodes, tripped)
-        alert(reporter.log, f"{tripped}: no node is drained and no job requeued until `slurm-ft unpause`")
+        breaker_opened(reporter.log, str(tripped))
     return tripped

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_ft.config import Config
-from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record, resume_tag
+from slurm_ft.failover import blocked, claim, comment_tag, ledger, node_record, restraint, resume_tag
 from slurm_ft.failover.policy import NODE_DOWN
 from slurm_ft.model import IMAGE_PULL, Domain, JobState, Ledger, NodeVerdict
 from slurm_ft.slurm.fields import reason_name
@@ -39,6 +39,7 @@ class Failovers:
     excluded: tuple[str, ...]  # by us, not the user's own
     history: Ledger
     faults: tuple[NodeVerdict, ...]
+    progress_stop: int = 0  # the site's bound on failovers that bring no newer checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def failovers_of(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) 
         limit=claim.limit(job.comment, config),
         excluded=history.excluded or tag.excluded,
         history=history,
+        progress_stop=config.progress_stop,
         # Job ids are reused: a node drained weeks ago may still carry the verdict on a job of the same id.
         faults=tuple(sorted((fault for fault in faults if fault.at >= started), key=lambda fault: fault.at)),
     )
@@ -143,7 +145,12 @@ def _failed_state(job: JobRecord, failovers: Failovers) -> JobState:
         return JobState.IMAGE_PULL_BACKOFF
     if not (job.requeue and job.batch):
         return JobState.FAILED
-    spent = failovers.count >= failovers.limit
+    stuck = (
+        0
+        < failovers.progress_stop
+        <= restraint.fruitless(failovers.history, restraint.step_of(job.comment, job.restarts))
+    )
+    spent = failovers.count >= failovers.limit or stuck
     return JobState.MAX_RETRIES_EXCEEDED if spent else JobState.INTERNAL_ERROR
 
 

@@ -9,11 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from steps import ENDED, FELL_OFF, OPTED_IN, decisions, entries, lose_gpu, make_healthy, running, settings, submit
+from steps import (
+    ENDED,
+    FELL_OFF,
+    OPTED_IN,
+    decisions,
+    entries,
+    lose_gpu,
+    make_healthy,
+    running,
+    settings,
+    status,
+    submit,
+)
 
 from slurm_ft.failover import brake, ledger
 from slurm_ft.journal_entry import Stage
 from slurm_ft.lab import Lab, LabSpec
+from slurm_ft.model import JobState
 from slurm_ft.slurm.cli import CommandLine
 
 if TYPE_CHECKING:
@@ -92,6 +105,7 @@ def test_the_breaker_stops_drains_and_requeues_until_an_admin_takes_it_back(lab:
         in decisions(lab, jobs[1])[0]["reason"]
     )
     assert drained(lab) == ["n1"]
+    assert "the breaker is open" in slurm_ft(lab, "status")
     assert brake.in_force(CommandLine.of(settings(lab)).nodes()) is not None
     assert "ALERT: the breaker is open" in lab.log_of("slurm_ft")
     slurm_ft(lab, "unpause")
@@ -127,6 +141,7 @@ def test_a_job_that_brings_no_new_checkpoint_is_ended(lab: Lab) -> None:
         lose_gpu(lab, job, restart)
     assert restart_at_limit(lab, job) == "no_progress"
     assert lab.job(job)["state"] == "FAILED"
+    assert status(lab, job).state is JobState.MAX_RETRIES_EXCEEDED
     history = ledger.read(lab.job(job)["admin_comment"])
     assert history is not None
     assert [attempt.step for attempt in history.attempts] == [20]
@@ -167,3 +182,20 @@ def test_a_fault_since_the_drain_forbids_the_return(lab: Lab) -> None:
     assert "fault    kernel log: Xid 79" in said
     assert drained(lab) == [bad]
     assert f"returned {bad} to service" in slurm_ft(lab, "undrain", bad, "--here", "--force")
+
+
+def test_a_node_that_was_returned_is_not_excluded_any_more(lab: Lab) -> None:
+    configure(lab, backoff=[0, 600])
+    job = submit(lab, *OPTED_IN)
+    first = lose_gpu(lab, job, 0)
+    second = running(lab, job, 1)
+    assert lab.job(job)["exc_nodes"] == first
+    lab.run("scontrol", "update", f"NodeName={first}", "State=RESUME")
+    lose_gpu(lab, job, 1)
+    lab.wait_for(lambda: len(entries(lab, job, Stage.RELEASED)) == 2, 30, "the second release")
+    assert lab.job(job)["exc_nodes"] == second
+    assert f"[slurm_ft n=2/3 ex={second} cause=xid79]" in lab.job(job)["comment"]
+    lab.run("scontrol", "update", f"NodeName={second}", "State=RESUME")
+    assert f"returned to service: {second}" in slurm_ft(lab, "reconcile")
+    assert lab.job(job)["exc_nodes"] == ""
+    assert "[slurm_ft n=2/3 cause=xid79]" in lab.job(job)["comment"]

@@ -13,6 +13,9 @@ import pytest
 from fake_slurm import FakeSlurm, node
 
 from slurm_ft import journal
+from slurm_ft.alert import Alert, Kind
+from slurm_ft.alert_channels import Channel, Secret, Service
+from slurm_ft.alerts import spool, spooling
 from slurm_ft.config import Config, Mode
 from slurm_ft.controller import carry_out, epilog, prolog, reconcile
 from slurm_ft.errors import HookEnvironmentError, SlurmCommandError
@@ -342,3 +345,39 @@ class TestPrologAfterAKilledEpilog:
         history = ledger.read(slurm.job_records["12"].admin_comment)
         assert history is not None
         assert (history.count, history.excluded) == (0, ())
+
+
+class TestAlerts:
+    @pytest.fixture
+    def spooled(self, config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Alert]]:
+        monkeypatch.setattr(spooling, "start_sender", lambda _: None)
+        return lambda: list(spool.read(spool.paths(config.state_dir)))
+
+    @pytest.fixture
+    def alerting(self, config: Config) -> Config:
+        return replace(
+            config, alert_channels=(Channel("am", Service.ALERTMANAGER, Secret(plain="http://localhost:1")),)
+        )
+
+    def test_the_last_failover_is_told_with_what_is_known_of_the_job(
+        self, alerting: Config, slurm: FakeSlurm, spooled: Callable[[], list[Alert]]
+    ) -> None:
+        slurm.set_job("12", comment="[slurm_ft n=3/3] [slurm_ft.resume step=7 attempt=0]")
+        epilog.run(ENVIRON, alerting)
+        (one,) = spooled()
+        assert (one.kind, one.job, one.user, one.job_name) == (Kind.LIMIT_REACHED, "12", "alice", "train")
+        assert (one.count, one.checkpoint) == ("3 of 3 failovers spent", "step 7")
+        assert one.line.startswith("NVRM: Xid")
+
+    def test_what_the_job_says_of_its_start_is_told(
+        self, alerting: Config, slurm: FakeSlurm, spooled: Callable[[], list[Alert]]
+    ) -> None:
+        slurm.set_job("12", comment="[slurm_ft] [slurm_ft.resume step=7 attempt=0 alert=restarted_from_zero]")
+        epilog.run(ENVIRON, alerting)
+        assert [one.kind for one in spooled()] == [Kind.NOT_RESUMED]
+
+    def test_a_full_spool_stops_no_failover(self, alerting: Config, slurm: FakeSlurm) -> None:
+        (alerting.state_dir / "alerts").write_text("no directory")
+        slurm.set_job("12", comment="[slurm_ft] [slurm_ft.resume step=7 attempt=0 alert=same_step]")
+        epilog.run(ENVIRON, alerting)
+        assert "requeue" in asked(slurm)

@@ -1,0 +1,1 @@
+"""Tell people that something needs attention: hooks spool an Alert, `slurm-ft alert send` delivers it."""

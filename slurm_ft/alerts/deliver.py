@@ -1,0 +1,52 @@
+"""Deliver one alert through one channel: read its secrets, check where it goes, call its service."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlsplit
+
+from slurm_ft.alert import Alert
+from slurm_ft.alert_channels import Channel, Service
+from slurm_ft.alerts import api, apprise_service, destinations, secret
+from slurm_ft.alerts.secret import ChannelError
+from slurm_ft.config import Config
+
+
+def takes(channel: Channel, alert: Alert) -> bool:
+    """Whether this alert goes to this channel."""
+    urgent_enough = alert.severity.rank >= channel.severity.rank
+    return urgent_enough and (not channel.kinds or alert.kind in channel.kinds)
+
+
+def deliver(channel: Channel, alert: Alert, untold: int, config: Config) -> None:
+    """Raises ChannelError, which names the channel and holds no secret, for whatever goes wrong."""
+    url = key = ""
+    try:
+        url, key = secret.read(channel.url), secret.read(channel.key)
+        destinations.check(_hosts(channel, url), config)
+        _call(channel, (url, key), alert, untold, config)
+    except ChannelError as error:
+        raise ChannelError(_safe(f"{channel.name}: {error.what}", channel, url, key), error.fix) from None
+    except Exception as error:  # a library's bug or an odd answer must not keep the other channels waiting
+        raise ChannelError(_safe(f"{channel.name}: {type(error).__name__}: {error}", channel, url, key)) from None
+
+
+def _hosts(channel: Channel, url: str) -> tuple[str, ...]:
+    if channel.service is Service.APPRISE:
+        return apprise_service.hosts(url)
+    return (urlsplit(url).hostname or "",)
+
+
+def _call(channel: Channel, access: tuple[str, str], alert: Alert, untold: int, config: Config) -> None:
+    url, key = access
+    if channel.service is Service.APPRISE:
+        apprise_service.send(url, alert, untold)
+    elif channel.service is Service.ALERTMANAGER:
+        api.to_alertmanager(url, alert, untold, config.alert_cool_down, time.time())
+    else:
+        api.to_datadog(url, key, alert, untold)
+
+
+def _safe(text: str, channel: Channel, url: str, key: str) -> str:
+    """What a plain URL says is no secret; what a file or a variable holds is."""
+    return secret.redact(text, key, "" if channel.url.plain else url)
