@@ -208,7 +208,7 @@ def newest(root: Path) -> int:
 
 @pytest.mark.parametrize("damaged", [None, "step.pt", "model.pt"])
 def test_the_command_line_does_not_take_a_loops_checkpoints_for_broken_ones_of_the_trainer(
-    training, open_checkpoints, damaged
+    training, open_checkpoints, damaged, caplog
 ):
     """Both have a `checkpoint-N/optimizer.pt`; `resume` would move what the Trainer cannot load out of the way."""
     checkpoints = open_checkpoints()
@@ -221,6 +221,8 @@ def test_the_command_line_does_not_take_a_loops_checkpoints_for_broken_ones_of_t
     search = choose(root, policy=Policy(cache=False, settle_seconds=0))
     assert (search.layout.name, search.point and search.point.step) == ("concurrent", 2 if damaged else 4)
     assert not act_on(search).moved
+    assert checkpoints.latest() == search.point.path
+    assert ("passed over" in caplog.text) == bool(damaged)
     assert (root / "checkpoint-4").is_dir()
 
 

@@ -1,8 +1,8 @@
 """The concurrent engine's own tree, for scripts that hand it their state: `<dir>/checkpoint-<step>` with a manifest.
 
 A Trainer's checkpoint that the engine wrote has the Trainer's files and is of the layout `hf`. A loop's own has entries
-of any name, `optimizer.pt` among them as the Trainer's has; the step and the random numbers, which the engine adds, tell
-them apart. Nothing without COMMITTED is whole; `.tmp-…` and `.trash-…` are no candidates by their names.
+of any name, `optimizer.pt` among them as the Trainer's has; the step and the random numbers, which the engine adds,
+tell them apart. Nothing without COMMITTED is whole; `.tmp-…` and `.trash-…` are no candidates by their names.
 """
 
 from __future__ import annotations
