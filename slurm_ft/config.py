@@ -118,6 +118,7 @@ class Config:
     alert_cool_down: float = 3600.0  # before the same is told again
     alert_destinations: tuple[str, ...] = ()  # the only ones allowed; none named: all, unless residency is strict
     residency: Residency = Residency.OFF
+    metrics_file: Path | None = None  # for node_exporter, written by `slurm-ft reconcile`
     slurm_bin: Path = Path("/usr/bin")
     slurm_conf: Path | None = None  # None: where Slurm itself looks
 
@@ -362,6 +363,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "alert_cool_down": _seconds(0, 7 * 86400),
     "alert_destinations": read_destinations,
     "residency": _residency,
+    "metrics_file": _optional_path,
     "slurm_bin": _path,
     "slurm_conf": _optional_path,
 }

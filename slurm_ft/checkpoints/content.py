@@ -15,6 +15,7 @@ from .formats.source import Checked, DamagedError, Span, Values, opened
 from .formats.stub_pickle import ITEM_BYTES
 from .manifest import Manifest, check_manifest, digest_spans, has_manifest, read_manifest
 from .structure import TEMPORARY
+from .validation import failed_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,8 @@ def _manifest(files: Files) -> tuple[Manifest | None, list[tuple[str, Finding]]]
         return None, [("", error.finding)]
     if manifest is None:
         return None, [("", note("its manifest is of a newer version than this"))]
-    return manifest, list(check_manifest(files, manifest))
+    failed = failed_before(files.path)
+    return manifest, [*check_manifest(files, manifest), *([("", failed)] if failed else [])]
 
 
 def _covered(finding: Finding, manifest: Manifest | None, name: str) -> bool:

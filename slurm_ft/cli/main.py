@@ -32,6 +32,7 @@ COMMANDS = {
     "undrain": ("slurm_ft.cli.undrain", "check a node that was drained, and return it to service (root, on the node)"),
     "pause": ("slurm_ft.cli.pause", "stop all drains and failovers of the cluster at once (operators)"),
     "unpause": ("slurm_ft.cli.unpause", "let them go on, also after the breaker has opened (operators)"),
+    "metrics": ("slurm_ft.cli.metrics", "print metrics for Prometheus, or write them for node_exporter"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),

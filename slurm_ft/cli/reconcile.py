@@ -9,6 +9,7 @@ from contextlib import suppress
 from slurm_ft import config, journal
 from slurm_ft.alert import Alert, Kind
 from slurm_ft.alerts import sender, spool
+from slurm_ft.cli import metrics
 from slurm_ft.config import Config
 from slurm_ft.controller import reconcile
 from slurm_ft.controller.site import Site
@@ -32,13 +33,21 @@ def run(_: argparse.Namespace) -> int:
     if not site.acting:
         print("mode: observe: nothing is changed")
         _send_alerts(site)
+        _write_metrics(site)
         return 0
     done = reconcile.reconcile_all(site)
     print("\n".join(done) or "nothing was left open")
     if site.config.alert_channels:
         _spool_lemons(site)
     _send_alerts(site)
+    _write_metrics(site)
     return 0
+
+
+def _write_metrics(site: Site) -> None:
+    """Raises SlurmFtError."""
+    if site.config.metrics_file:
+        metrics.write(site.config, site.slurm, site.config.metrics_file)
 
 
 def _spool_lemons(site: Site) -> None:

@@ -81,7 +81,7 @@ def _python(environ: Mapping[str, str]) -> str:
 def _socket_path(environ: Mapping[str, str]) -> Path:
     """A new place for each attempt. A Unix socket's path holds 107 bytes, so not below a user's own TMPDIR."""
     job, restart = environ.get("SLURM_JOB_ID", "0"), environ.get("SLURM_RESTART_COUNT", "0")
-    if os.access(CHANNEL, os.W_OK):
+    if os.access(CHANNEL, os.W_OK) and not _connects(CHANNEL / "stage.socket"):  # else another job of this node has it
         return CHANNEL / "stage.socket"
     return Path(tempfile.mkdtemp(prefix=f"slurm_ft-{job}.{restart}-", dir="/tmp")) / "stage.socket"
 
@@ -89,11 +89,17 @@ def _socket_path(environ: Mapping[str, str]) -> Path:
 def _answers(process: subprocess.Popen[bytes], address: Path, wait: float) -> bool:
     deadline = time.monotonic() + wait
     while process.poll() is None and time.monotonic() < deadline:
-        with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(1.0)
-            client.connect(str(address))
+        if _connects(address):
             return True
         time.sleep(POLL_SECONDS)
+    return False
+
+
+def _connects(address: Path) -> bool:
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1.0)
+        client.connect(str(address))
+        return True
     return False
 
 

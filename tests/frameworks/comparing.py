@@ -12,7 +12,7 @@ import numpy
 import torch
 from safetensors.torch import load_file
 
-OURS = {"MANIFEST.json", "COMMITTED"}  # what a concurrent checkpoint has besides
+OURS = {"MANIFEST.json", "COMMITTED", "VALIDATION.json"}  # what a concurrent checkpoint has besides
 
 # In trainer_state.json the flags of the TrainerControl are those of the moment of the save, and paths name a directory.
 MOMENTARY = {"stateful_callbacks"}

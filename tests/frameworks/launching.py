@@ -85,10 +85,23 @@ def started(
 
 
 def kill_session(process: subprocess.Popen[str]) -> None:
-    """Kill the launcher and all its ranks at once, as a lost node does."""
+    """Kill the launcher and all its ranks at once, as a lost node does. torchrun gives each a session of its own."""
+    ranks = _descendants(process.pid)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for pid in ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                found += [int(child), *_descendants(int(child))]
+    return found
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:

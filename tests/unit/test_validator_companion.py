@@ -1,4 +1,4 @@
-"""The validator beside the training. The real one comes with the vendor library; this one has its interface."""
+"""The validator beside the training: the real one of the vendor library, and scripts that fail in its place."""
 
 from __future__ import annotations
 
@@ -49,6 +49,32 @@ def test_the_documented_lines_tell_of_its_start(vendor: Path) -> None:
         "validator is running....",
         "sidecar container is running and ready for training process to run!",
     ]
+
+
+def test_the_real_one_answers_and_ends_when_told(vendor: Path) -> None:
+    real = Path(validator.__file__).parents[1] / "vendor"
+    lines: list[str] = []
+    environ = {"CHECKPOINT_VENDOR": str(real), "PATH": str(vendor.parent / "bin")}
+    companion = validator.start(environ, lines.append, 60.0)
+    assert companion is not None, lines
+    companion.process.terminate()
+    assert companion.process.wait(60) == 0
+    assert not companion.socket.exists()
+
+
+def test_two_jobs_on_one_node_do_not_share_the_site_s_channel(
+    vendor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validator, "CHANNEL", tmp_path)
+    (vendor / "datastates" / "validator.py").write_text(LISTENS)
+    first, second = start(vendor)[0], start(vendor)[0]
+    assert first is not None
+    assert second is not None
+    for companion in (first, second):
+        companion.process.kill()
+        companion.process.wait()
+    assert first.socket == tmp_path / "stage.socket"
+    assert second.socket.parent != tmp_path
 
 
 @pytest.mark.parametrize(("text", "wait"), [("raise SystemExit(3)", 30.0), ("import time; time.sleep(600)", 0.5)])

@@ -35,13 +35,20 @@ def report(run_dir: Path, save: Save, record: RankRecord) -> None:
     write_whole(run_dir / record_name(record.rank), encode_record(save, record))
 
 
-def gather(run_dir: Path, save: Save, timeout: float, given_up: Callable[[], bool]) -> list[RankRecord]:
-    """Return the records of all ranks. Raises EngineError if one failed or did not answer in time."""
+def gather(
+    run_dir: Path,
+    save: Save,
+    timeout: float,
+    given_up: Callable[[], bool],
+    ranks: Sequence[int] | None = None,
+) -> list[RankRecord]:
+    """Return the records of all ranks, or of `ranks`. Raises EngineError if one failed or did not answer in time."""
     deadline = time.monotonic() + timeout
+    wanted = range(save.world_size) if ranks is None else ranks
     records: list[RankRecord] = []
     polls = iter(POLLS)
-    while len(records) < save.world_size:
-        rank = len(records)
+    while len(records) < len(wanted):
+        rank = wanted[len(records)]
         content = _read(run_dir / record_name(rank))
         if content is not None:
             records.append(_accept(save, rank, content))

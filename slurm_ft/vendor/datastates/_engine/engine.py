@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import faulthandler
 import json
 import logging
 import os
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import memory, retention
 from . import ranks as rank_module
+from . import retention
 from .cadence import Cadence
 from .capture import Capture
-from .device import CudaPinner, Devices
+from .companion import Companion
+from .device import Devices
 from .durable import encode, sync_directory
 from .errors import AbandonedError
+from .fence import Fence
 from .flight import Flight, Plan, give_up
-from .hashing import CHUNK_BYTES
-from .live import SeenOptimizers, identities
 from .manifest import Save
-from .pace import Pace
+from .memory import make_pool
 from .paths import MANIFEST, MARKER, OWNER, checkpoint_name, step_of, temporary_name
-from .pool import Pool, Slab
 from .run_identity import is_gone, read_owner, this_process
-from .snapshot import Settled, Snapshot
+from .snapshot import Snapshot
 from .status import Outcome, Status
 
 if TYPE_CHECKING:
@@ -43,6 +40,7 @@ if TYPE_CHECKING:
 
     from .ranks import Ranks
     from .settings import Settings
+    from .snapshot import Settled
 
 log = logging.getLogger("datastates.engine")
 
@@ -57,15 +55,13 @@ class Engine:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - absolute, but with the user's own links in it
         self.settings = settings
         self.ranks = ranks if ranks is not None else rank_module.discover()
-        self.on_commit: list[Callable[[Path], None]] = []
+        self.on_commit: list[Callable[[Path], None]] = [Companion(settings).tell]
         self._pid = os.getpid()
         self._owner = this_process()
         self._agreed = False
         self._cadence = Cadence(settings, self.ranks)
-        self._pace = Pace()
-        self._seen = SeenOptimizers()
         self._devices = Devices()
-        self._pool, self._scratch = self._make_pool()
+        self._pool, self._scratch = make_pool(settings)
         self._flight: Flight | None = None
         self._last_step: int | None = None
         self._rate: float | None = None  # bytes per second of the last save
@@ -73,16 +69,16 @@ class Engine:
         self._resumed: str | None = None
         self._status = Status()
         self._lock = threading.Lock()
-        self._fencing = threading.Lock()
         self._closed = False
-        self._unhook = self._hook()
+        self._fence = Fence(settings, self._pool, self._saving)
+        self._fence.note = self._note_fence
         atexit.register(self.close)
 
     # --- saving ----------------------------------------------------------------------------------------------------
 
     def due(self, step: int, default_steps: int | None = None) -> bool:
         """Whether the settings want a save after this step. Collective where time decides."""
-        return self._cadence.due(step, default_steps, (self._pace.added, self._status.durable_seconds or None))
+        return self._cadence.due(step, default_steps, (self._fence.pace.added, self._status.durable_seconds or None))
 
     def save(self, step: int, write: Callable[[Capture], object], live: Iterable[torch.Tensor] = ()) -> Outcome:
         """Save in the background what `write(capture)` makes the framework's saver write. Collective.
@@ -135,12 +131,12 @@ class Engine:
         self._agree_on_run()
         self._last_step = step
         plan = self._plan(step)
-        lazy = self._copies_late()
-        self._pace.begin(lazy=lazy)
+        lazy = self._fence.copies_late()
+        self._fence.pace.begin(lazy=lazy)
         capture = None
         try:
             self._make_directories(plan)
-            capture = Capture(plan.run_dir, plan.directory, self._pool, self._devices, lambda: self._live(live))
+            capture = Capture(plan.run_dir, plan.directory, self._pool, self._devices, lambda: self._fence.live(live))
             write(capture)
             images, chunks = capture.finish(debug=self.settings.debug_hash)
         except BaseException as error:
@@ -155,11 +151,12 @@ class Engine:
         self._change(started=self._status.started + 1)
         self._flight = flight
         snapshot.hold_devices()
+        self._fence.watch(snapshot, f"checkpoint of step {step}")
         flight.start()
-        self._seen.forget()
+        self._fence.forget_optimizers()
         self._cadence.saved()
         if not lazy:
-            self._settle(flight)
+            self._fence.settle()
 
     def _agree_on_run(self) -> None:
         """Make rank 0's run and attempt everybody's, and clear away what earlier attempts left."""
@@ -191,68 +188,13 @@ class Engine:
 
     def fence(self) -> None:
         """Return when no live tensor is read any more. Call it before anything but an optimizer edits them."""
-        flight = self._flight
-        if flight is not None and flight.snapshot.reads_live_memory:
-            self._settle(flight)
-
-    def _settle(self, flight: Flight) -> None:
-        with self._fencing:
-            try:
-                settled = flight.snapshot.settle(self.settings.fence_timeout)
-            except Exception as error:  # the optimizer must step; the save is lost
-                flight.snapshot.fail(error)
-                log.error("checkpoint of step %d given up: %s", flight.plan.save.step, error)
-                self._dump_stacks()
-                return
-        self._note_fence(settled)
+        self._fence.settle()
 
     def _note_fence(self, settled: Settled) -> None:
         self._change(fence_seconds=settled.seconds, starved_seconds=settled.starved, pool_bytes=self._pool.peak)
-        if settled.starved:
-            log.warning(
-                "the optimizer waited %.2f s for the checkpoint's disk: the host pool (%.2f GiB) is full; "
-                "raise host_cache_size or save less often",
-                settled.starved,
-                self._pool.limit / memory.GIB,
-            )
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) -> None:
-        if os.getpid() != self._pid or self._closed:
-            return
-        if self._seen.step_of(optimizer):
-            optimizer.register_load_state_dict_pre_hook(lambda *_: self.fence())
-            self._prepare_pinned_memory(optimizer)
-        flight = self._flight
-        self._pace.step(time.monotonic(), saving=flight is not None and not flight.done)
-        self.fence()
-
-    def _prepare_pinned_memory(self, optimizer: torch.optim.Optimizer) -> None:
-        """Page-lock memory for what will be saved, in the background: a second for each 8 GiB (dynamo issue 13710)."""
-        if not self._pool.pinned:
-            return
-        parameters = sum(p.nbytes for group in optimizer.param_groups for p in group["params"])
-        size = self._pool.limit if parameters == 0 else (1 + STATES_PER_PARAMETER) * parameters
-        threading.Thread(target=self._pool.warm, args=(size,), name="datastates-pin", daemon=True).start()
-
-    def _hook(self) -> Callable[[], None]:
-        from torch.optim.optimizer import register_optimizer_step_pre_hook  # noqa: PLC0415 - torch is heavy
-
-        return register_optimizer_step_pre_hook(self._before_step).remove
-
-    def _copies_late(self) -> bool:
-        """Whether this save may copy parameters after it returns: only behind a fence that is seen to work."""
-        if self.settings.copy == "eager" or not self._seen.any:
-            return False
-        return self.settings.copy == "lazy" or self._pace.prefer_lazy()
-
-    def _live(self, vouched: tuple[torch.Tensor, ...]) -> frozenset[int]:
-        return identities([*self._seen.tensors(), *(vouched if self._seen.any else ())])
-
-    def _dump_stacks(self) -> None:
-        try:
-            faulthandler.dump_traceback(all_threads=True)
-        except (OSError, ValueError, AttributeError):  # stderr is no real file, under a notebook for example
-            print("no stack dump: stderr has no file descriptor", file=sys.stderr)
+    def _saving(self) -> bool:
+        return self._flight is not None and not self._flight.done
 
     # --- what became of it -----------------------------------------------------------------------------------------
 
@@ -276,7 +218,7 @@ class Engine:
         if not self.wait(self.settings.drain_timeout):
             log.error("the checkpoint in flight was not durable after %.0f s; given up", self.settings.drain_timeout)
             self._give_up("the process is leaving")
-        self._unhook()
+        self._fence.remove()
         if self.wait(0):
             self._pool.close()
 
@@ -361,14 +303,6 @@ class Engine:
     def _change(self, **values: object) -> None:
         with self._lock:
             self._status = dataclasses.replace(self._status, **values)  # type: ignore[arg-type]
-
-    def _make_pool(self) -> tuple[Pool, Slab]:
-        import torch  # noqa: PLC0415 - heavy
-
-        pinner = CudaPinner() if self.settings.pin_host_cache and torch.cuda.is_available() else None
-        limit = memory.ceiling(self.settings.host_cache_size, rank_module.local_size())
-        scratch = Slab(CHUNK_BYTES, self.settings.parser_threads, pinner)
-        return Pool(CHUNK_BYTES, limit, pinner), scratch
 
 
 def _if_unexpected(error: Exception) -> Exception | None:

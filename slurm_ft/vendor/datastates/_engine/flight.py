@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from . import commit
 from .errors import AbandonedError
-from .manifest import FileRecord, RankRecord, Save, digests_by_file
+from .manifest import RankRecord, Save
 from .paths import checkpoint_name
-from .writer import OutputFile, Workers
+from .writer import records_of, write_images
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,26 +109,10 @@ class Flight:
             self._on_commit(self.committed)
 
     def _write(self) -> None:
-        with contextlib.ExitStack() as stack:
-            files = {}
-            for image in self._images:
-                files[image] = OutputFile(image, direct=self.plan.settings.direct_io)
-                stack.callback(files[image].close)
-            workers = Workers(self.snapshot, files, self._scratch)
-            stack.callback(workers.join)
-            workers.start()
-            self.snapshot.wait_written()
-        commit.report(self.plan.run_dir, self.plan.save, self._record())
-
-    def _record(self) -> RankRecord:
-        digests = digests_by_file(self.snapshot.chunks)
-        files = {
-            image.path.relative_to(self.plan.directory).as_posix(): FileRecord(
-                image.size, digests.get(str(image.path), ()), image.tensors
-            )
-            for image in self._images
-        }
-        return RankRecord(self.plan.rank, files)
+        write_images(self.snapshot, self._images, self._scratch, direct=self.plan.settings.direct_io)
+        written = records_of(self.snapshot, self._images)
+        files = {path.relative_to(self.plan.directory).as_posix(): record for path, record in written.items()}
+        commit.report(self.plan.run_dir, self.plan.save, RankRecord(self.plan.rank, files))
 
 
 def give_up(plan: Plan, error: Exception) -> None:

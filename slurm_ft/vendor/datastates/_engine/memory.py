@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .device import CudaPinner
+from .hashing import CHUNK_BYTES
+from .pool import Pool, Slab
+from .ranks import local_size
+
+if TYPE_CHECKING:
+    from .settings import Settings
 
 GIB = 1 << 30
 FREE_SHARE = 0.5  # of the memory that is free now, for all ranks of this node together
@@ -15,6 +24,15 @@ def ceiling(host_cache_gib: float | None, local_ranks: int) -> int:
     """Return the pool's limit in bytes for one rank."""
     room = int(min(_available(), _cgroup_room()) * FREE_SHARE) // max(local_ranks, 1)
     return room if host_cache_gib is None else min(int(host_cache_gib * GIB), room)
+
+
+def make_pool(settings: Settings) -> tuple[Pool, Slab]:
+    """Return the pool that the settings allow, and a buffer for each thread that reads live memory."""
+    import torch  # noqa: PLC0415 - heavy
+
+    pinner = CudaPinner() if settings.pin_host_cache and torch.cuda.is_available() else None
+    limit = ceiling(settings.host_cache_size, local_size())
+    return Pool(CHUNK_BYTES, limit, pinner), Slab(CHUNK_BYTES, settings.parser_threads, pinner)
 
 
 def _available() -> int:

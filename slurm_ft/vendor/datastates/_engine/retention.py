@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._checkpoints.validation import read_validation
 from .durable import sync_directory
 from .manifest import run_of
 from .paths import MARKER, OWNER, TEMPORARY_PREFIX, TRASH_PREFIX, committed
@@ -34,14 +35,25 @@ def superseded(steps: Iterable[int], newest: int, settings: Settings, kept: Iter
 
 
 def prune(root: Path, newest: int, owner: Owner, settings: Settings, protected: Iterable[str]) -> list[Path]:
-    """Delete what `superseded` names among this run's checkpoints; return them. A failure only leaves more behind."""
+    """Delete what `superseded` names among this run's checkpoints; return them. A failure only leaves more behind.
+
+    One that the validator found broken counts for nothing and goes; the newest that it found sound stays.
+    """
     mine = {step: path for step, path in committed(root) if _run(path) == owner.run}
     names = set(protected)
+    records = {step: read_validation(path) for step, path in mine.items()}
+    broken = {step for step, record in records.items() if record is not None and record.failed}
     kept = [step for step, path in mine.items() if path.name in names]
-    doomed = [mine[step] for step in superseded(mine, newest, settings, kept)]
+    kept += sorted(step for step, record in records.items() if record is not None and record.validated)[-1:]
+    sound = [step for step in mine if step not in broken]
+    doomed = [mine[step] for step in [*superseded(sound, newest, settings, kept), *_older(broken, newest, kept)]]
     for path in doomed:
         _remove(path, root / f"{TRASH_PREFIX}{path.name}-{owner.attempt}")
     return doomed
+
+
+def _older(steps: Iterable[int], newest: int, kept: Iterable[int]) -> list[int]:
+    return [step for step in sorted(steps) if step < newest and step not in set(kept)]
 
 
 def remove_leftovers(root: Path, owner: Owner) -> list[Path]:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from .errors import TornError
 from .hashing import CHUNK_BYTES, chunk_digest
+from .manifest import FileRecord, digests_by_file
 from .pool import PAGE, Slab
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from .image import FileImage
     from .pool import Buffer
@@ -112,6 +114,25 @@ def _start_writeback(descriptor: int, offset: int, length: int) -> None:
     """Ask the kernel to begin writing these pages now. Only a hint: fsync is what makes them durable."""
     with contextlib.suppress(AttributeError):  # a libc without it
         _libc().sync_file_range(descriptor, ctypes.c_int64(offset), ctypes.c_int64(length), SYNC_FILE_RANGE_WRITE)
+
+
+def write_images(snapshot: Snapshot, images: Sequence[FileImage], scratch: Slab, *, direct: bool) -> None:
+    """Write a snapshot's files and make them durable. Raises what made the save fail."""
+    with contextlib.ExitStack() as stack:
+        files = {}
+        for image in images:
+            files[image] = OutputFile(image, direct=direct)
+            stack.callback(files[image].close)
+        workers = Workers(snapshot, files, scratch)
+        stack.callback(workers.join)
+        workers.start()
+        snapshot.wait_written()
+
+
+def records_of(snapshot: Snapshot, images: Sequence[FileImage]) -> dict[Path, FileRecord]:
+    """Return what was written, by path."""
+    digests = digests_by_file(snapshot.chunks)
+    return {image.path: FileRecord(image.size, digests.get(str(image.path), ()), image.tensors) for image in images}
 
 
 class Workers:

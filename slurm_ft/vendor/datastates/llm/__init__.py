@@ -1,5 +1,6 @@
 """Concurrent checkpointing for Hugging Face Trainers."""
 
+from .checkpointing import Checkpointing
 from .decorator import DecoratedCheckpointing
 
-__all__ = ["DecoratedCheckpointing"]
+__all__ = ["Checkpointing", "DecoratedCheckpointing"]

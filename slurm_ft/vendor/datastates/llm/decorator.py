@@ -155,8 +155,8 @@ class DecoratedCheckpointing:
             return
         if there and self._ranks.rank == 0:
             log.warning(
-                "[Concurrent Checkpoint] starting from scratch beside %s: its steps are not saved again, and a later "
-                "resume takes the newest. Move the directory away to begin anew",
+                "[Concurrent Checkpoint] starting from scratch beside %s: a later resume takes the newest of both "
+                "trainings until this one has passed it. Move the directory away to begin anew",
                 there[0][1],
             )
 
