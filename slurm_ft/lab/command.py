@@ -64,6 +64,7 @@ def _up(args: argparse.Namespace) -> int:
     lab = Lab(spec, say=_progress).start()
     _progress(f"The cluster is up. Its logs: {lab.layout.log}")
     _print(f"export SLURM_CONF={shlex.quote(str(lab.slurm_conf))}")
+    _print(f"export SLURM_FT_CONFIG={shlex.quote(str(lab.layout.config))}")
     for line in _what_next(lab):
         _print(f"# {line}")
     return 0
@@ -74,9 +75,21 @@ def _what_next(lab: Lab) -> list[str]:
     home = lab.environment(user)["HOME"]
     return [
         f"cd {lab.shared}  # all nodes share it",
-        f"HOME={home} runuser -u {user} -- {lab.slurm_bin}/sbatch --gres=gpu:1 --wrap='hostname; sleep 60'",
+        f"HOME={home} runuser -u {user} -- {lab.slurm_bin}/sbatch --comment='[slurm_ft]' --gres=gpu:1 "
+        "--open-mode=append --wrap='hostname; sleep 60'",
         f"{lab.slurm_bin}/squeue; {lab.slurm_bin}/sinfo",
+        *(() if lab.spec.hooks == NO_HOOKS else _fault(lab)),
         f"slurm-ft lab down --dir {lab.base}",
+    ]
+
+
+def _fault(lab: Lab) -> list[str]:
+    node = lab.nodes[0]
+    pci = lab.pci(node, 0).removesuffix(".0")
+    xid = f"NVRM: Xid (PCI:{pci}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    return [
+        f'echo "{xid}" > /dev/kmsg  # the first GPU of {node} is lost, as its driver would say it',
+        f"{lab.slurm_bin}/scancel --signal=KILL --batch JOB  # and the job on it dies; then: slurm-ft status",
     ]
 
 

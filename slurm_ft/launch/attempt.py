@@ -24,6 +24,7 @@ from slurm_ft.slurm.cli import CommandLine
 RETRIES = (0.0, 5.0, 30.0)  # seconds before each try to write the Comment
 SETTLE = 5.0  # seconds
 SAME_STEP = "same_step"
+NO_VALID_CHECKPOINT = "no_valid_checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,10 @@ class Attempt:
 
     def accompany(self) -> None:
         """Note the start, then watch until it is known whether training went on."""
-        if self.mark.without_progress:
-            alert(SAME_STEP, _stalled(self.mark))
-        mark = replace(self.mark, alert=SAME_STEP if self.mark.without_progress else "")
+        word, why = self._trouble()
+        if word:
+            alert(word, why)
+        mark = replace(self.mark, alert=word)
         self._note(mark)
         if self.follower is None or self.choice.step is None:
             return
@@ -54,6 +56,17 @@ class Attempt:
         if conclusion.alert and self.stop:
             _say("slurm_ft: ending the training (--stop-on-restart-from-zero)")
             self.training.stop()
+
+    def _trouble(self) -> tuple[str, str]:
+        """What is wrong before training starts: a word for the Comment's tag and a sentence, or nothing."""
+        rejected = self.choice.search.rejected
+        if self.choice.step is None and rejected:
+            where = self.choice.search.directory
+            return (
+                NO_VALID_CHECKPOINT,
+                f"none of the {len(rejected)} checkpoints in {where} is whole: starts from scratch",
+            )
+        return (SAME_STEP, _stalled(self.mark)) if self.mark.without_progress else ("", "")
 
     def _tell(self, conclusion: Conclusion) -> None:
         if conclusion.went_on:

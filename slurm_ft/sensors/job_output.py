@@ -7,6 +7,7 @@ What cannot be read is no blindness towards the hardware: the Evidence then has 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
@@ -32,6 +33,7 @@ BANNER = "==== slurm_ft job "  # opens each attempt in a job's one log
 UID, GID, USER = "SLURM_JOB_UID", "SLURM_JOB_GID", "SLURM_JOB_USER"
 NODES = "SLURM_JOB_NUM_NODES"
 NODELISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")  # the node Epilog of 22.05 has the second (measured)
+NO_FILE = f"the job's output could not be read: {os.strerror(errno.ENOENT)}"  # the detail then
 _READ, _REFUSED, _CUT = b"r", b"!", b"c"  # how the child's answer begins
 
 

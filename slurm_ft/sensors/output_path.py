@@ -1,7 +1,8 @@
 """Where a job's output is: Slurm's filename patterns (sbatch(1), "filename pattern"). Pure.
 
 SLURM_JOB_STDOUT in the hooks is unexpanded on 22.05 (measured): `/tmp/o-%j.txt`. The node Epilog is not told the job's
-name there, so `%x` stays open: UNKNOWN then stands in the path for any text.
+name there, so `%x` stays open: UNKNOWN then stands in the path for any text. Nor is it told that the job is a task of
+an array (22.05, measured): `may_be_of_an_array` says when that has to be asked.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ def output_path(environ: Mapping[str, str]) -> str | None:
     if path.startswith("/"):
         return path
     return f"{directory}/{path}" if directory.startswith("/") else None
+
+
+def may_be_of_an_array(environ: Mapping[str, str]) -> bool:
+    """Whether the path would be another one if the job were a task of an array, which the environment does not say."""
+    letters = {match[2] for match in _PATTERN.finditer(environ.get(STDOUT) or "%A_%a")}  # Slurm's default for a task
+    return "SLURM_ARRAY_JOB_ID" not in environ and not letters.isdisjoint("Aab")
 
 
 def _names_the_job(pattern: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,18 @@ def test_a_job_is_refused_by_a_broken_node_and_starts_elsewhere_uncounted(lab: L
     assert [entry["rule"] for entry in decisions(lab, job)] == ["refused_by_gate"]
     lose_gpu(lab, job, 1)
     lab.wait_for(lambda: "n=1/3" in lab.job(job)["comment"], 20, "the count of a real failover")
+
+
+def test_a_configuration_with_an_older_date_switches_the_gate_on(lab: Lab) -> None:
+    """rsync, cp -p and packages keep the dates of files."""
+    config = lab.layout.config
+    on = config.read_text()
+    config.write_text(on.replace("prolog_gate: act\n", ""))
+    lab.wait_job(lab.sbatch("#!/bin/sh\nexit 0\n", *OPTED_IN[1:]), *ENDED)
+    config.write_text(on)
+    os.utime(config, (1_000_000_000, 1_000_000_000))
+    break_both_gpus(lab, "n1")
+    assert running(lab, submit(lab, *OPTED_IN), 1) == "n2"
 
 
 def test_a_refused_job_that_did_not_ask_for_failover_is_not_left_held(lab: Lab) -> None:

@@ -52,6 +52,19 @@ def test_the_users_own_regular_file_is_read(lab: Lab) -> None:
     assert len(drained(lab)) == 1
 
 
+@pytest.mark.parametrize("options", [(), ("--output=%A_%a.log",)], ids=["Slurm's default name", "a name of its own"])
+def test_the_output_of_an_array_task_is_read_though_no_node_hook_is_told_its_numbers(
+    lab: Lab, options: tuple[str, ...]
+) -> None:
+    script = "#!/bin/bash\necho 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB'\nexit 1\n"
+    job = lab.sbatch(script, "--gres=gpu:1", "--array=7", *options)
+    assert lab.wait_job(f"{job}_7", *ENDED, timeout_s=BOUND_S)["state"] == "FAILED"
+    log = settings(lab).log_file
+    assert log is not None
+    judged = [line for line in log.read_text().splitlines() if f" job {job} attempt 0 on " in line]
+    assert "cuda_out_of_memory" in judged[0]
+
+
 def test_a_file_that_only_root_can_read_is_not_read(lab: Lab) -> None:
     secret = lab.base / "secret"
     secret.mkdir(mode=0o700, exist_ok=True)

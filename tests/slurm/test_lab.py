@@ -243,7 +243,9 @@ def test_up_stays_up_and_status_and_down_know_it(
     monkeypatch.setattr(record, "REGISTRY", tmp_path / "labs")
     base = Path("/tmp") / f"sft-{os.getpid()}"
     assert command.main(["up", "--nodes", "1", "--no-hooks", "--dir", str(base)]) == 0
-    assert f"export SLURM_CONF={base}/etc/slurm.conf\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"export SLURM_CONF={base}/etc/slurm.conf\n" in said
+    assert f"export SLURM_FT_CONFIG={base}/etc/slurm_ft.yaml\n" in said  # else explain looks for the site's own journal
     assert command.main(["up", "--no-hooks", "--dir", str(base)]) == 1
     assert "not an empty directory" in capsys.readouterr().err
     assert command.main(["status"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.node.observe import observe
 from slurm_ft.sensors import nvml, nvml_snapshot
 from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.protocol import JobRecord
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 MARKER = "slurm_ft: start job=12.0 node=n1 id=90.00-7"
@@ -226,6 +228,47 @@ class TestWhatTheWatcherRecorded:
         record(config, BOOT, "12.0")
         environ["SLURM_JOB_EXIT_CODE2"] = "0:0"  # of a failed job its output and NVML are asked as well
         assert [one.sensor for one in observe(environ, config, JobKey(12, "12", 0), "n1")] == ["kernel_log"]
+
+
+class TestOutputOfAnArrayTask:
+    """No release tells its node hooks that a job is a task of an array."""
+
+    @pytest.fixture(autouse=True)
+    def failed(self, config: Config, environ: dict[str, str], tmp_path: Path) -> None:
+        kernel_log(config, START)
+        own = {"SLURM_JOB_UID": str(os.geteuid()), "SLURM_JOB_GID": str(os.getegid())}
+        environ.update(own, SLURM_JOB_WORK_DIR=str(tmp_path))
+
+    @pytest.mark.parametrize(
+        ("pattern", "file"), [("", "slurm-10_23.out"), ("%A.%a", "10.23")], ids=["default", "pattern"]
+    )
+    def test_is_found_by_asking_slurm(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], job_record: JobRecord, pattern: str, file: str
+    ) -> None:
+        slurm.job_records["12"] = replace(job_record, raw_id=12, address="10_23")
+        (Path(environ["SLURM_JOB_WORK_DIR"]) / file).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried\n")
+        environ["SLURM_JOB_STDOUT"] = pattern
+        evidence = observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert [event.name for one in evidence for event in one.events] == ["cuda_out_of_memory"]
+
+    @pytest.mark.parametrize(
+        ("pattern", "file"), [("", "slurm-12.out"), ("%j.out", "elsewhere")], ids=["the file is there", "no number"]
+    )
+    def test_slurm_is_not_asked_where_it_would_say_nothing_new(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str], pattern: str, file: str
+    ) -> None:
+        (Path(environ["SLURM_JOB_WORK_DIR"]) / file).write_text("nothing\n")
+        environ["SLURM_JOB_STDOUT"] = pattern
+        observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert slurm.calls == []
+
+    def test_a_controller_that_does_not_answer_costs_the_output_alone(
+        self, slurm: FakeSlurm, config: Config, environ: dict[str, str]
+    ) -> None:
+        slurm.refused.add("job")
+        evidence = observe(environ, config, JobKey(12, "12", 0), "n1")
+        assert "No such file" in evidence[1].detail
+        assert slurm.calls == [("job", "12")]
 
 
 class TestAttemptFile:

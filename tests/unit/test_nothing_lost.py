@@ -53,6 +53,7 @@ class NothingLost(RuleBasedStateMachine):
         self.killer = Killer()
         self.failures: dict[int, str] = {}  # attempt -> node
         self.requeued: list[int] = []  # attempts that we requeued
+        self.returned: set[str] = set()  # nodes that an admin has repaired since their last fault
         self.cancelled_on: int | None = None  # the attempt
         self.late = 0  # how often in a row
         self.detached: list[Callable[[], None]] = []
@@ -62,6 +63,7 @@ class NothingLost(RuleBasedStateMachine):
             state_dir=self.directory,
             log_file=self.directory / "log",
             node_epilog_wait=0,
+            breaker_percent=0,  # a dozen nodes that drain one after the other are the point here
         )
 
     @initialize()
@@ -225,6 +227,7 @@ class NothingLost(RuleBasedStateMachine):
     def an_admin_repairs_all_nodes(self) -> None:
         self.settle()
         for name in self.cluster.node_records:
+            self.returned.add(name)
             self.cluster.set_node(name, state="idle", reason="")
 
     # Time.
@@ -264,7 +267,10 @@ class NothingLost(RuleBasedStateMachine):
             return
         entries = journal.entries(self.directory)
         known = progress.history(job, entries, progress.run_id(job, entries))
-        bad, excluded = set(self.failures.values()), set(nodelist.expand(self.cluster.excluded.get(ADDRESS, "")))
+        bad, excluded = (
+            set(self.failures.values()) - self.returned,
+            set(nodelist.expand(self.cluster.excluded.get(ADDRESS, ""))),
+        )
         if job.state == "RUNNING":  # then Slurm takes none
             excluded |= set(known.excluded)
         assert bad <= excluded, f"an exclusion is lost: {bad} are not all in {excluded}"
@@ -277,6 +283,7 @@ class NothingLost(RuleBasedStateMachine):
         return self.cluster.record.state == "RUNNING"
 
     def _fails_by_hardware(self) -> None:
+        self.returned.discard(self.cluster.taken)
         if len(self.failures) < LIMIT:
             self.failures[self.cluster.record.restarts] = self.cluster.taken
 

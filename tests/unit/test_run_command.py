@@ -193,6 +193,15 @@ class TestContinuation:
         assert "confirmed: training went on from step 20: it saved ckpt_30.pth" in self.saving(place, 30, 30)
         assert place.record()["went_on"] is True
 
+    def test_a_start_from_scratch_beside_broken_checkpoints_is_loud(self, place: Place) -> None:
+        (place.out / "ckpt_20.pth").write_bytes(b"PK\x03\x04 torn")
+        log = self.saving(place, 30, 30)
+        assert "slurm_ft: ALERT: no_valid_checkpoint: none of the 1 checkpoints" in log
+        assert place.record()["alert"] == "no_valid_checkpoint"
+
+    def test_a_start_from_scratch_without_any_is_not(self, place: Place) -> None:
+        assert "ALERT" not in self.saving(place, 30, 30)
+
     def test_a_restart_from_zero_is_loud_and_does_not_stop_the_training(self, place: Place) -> None:
         write_valid(place.out / "ckpt_20.pth")
         log = self.saving(place, 10, 30)
