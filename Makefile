@@ -76,8 +76,8 @@ bench-checkpoint: setup ## what a checkpoint costs the training, against torch.s
 soak: setup ## 200 kills at random moments instead of a handful, ZeRO-2 saved late 50 times over (an hour)
 	SLURM_FT_KILLS=200 $(BIN)/pytest tests/checkpointing/test_own_loop.py -k killed --timeout 3600
 	@tools/frameworks.sh $(FRAMEWORKS)
-	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks/soak_zero2.py
-	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks/soak_zero2.py
+	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks/soak_zero2.py tests/frameworks/soak_stock_deepspeed.py
+	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks/soak_zero2.py tests/frameworks/soak_stock_deepspeed.py
 
 fmt: setup
 	$(BIN)/ruff check --fix .

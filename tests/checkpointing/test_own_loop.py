@@ -15,7 +15,7 @@ import pytest
 import torch
 from small_training import Training, differences, snapshot_of
 
-from slurm_ft.checkpoints import Policy, choose
+from slurm_ft.checkpoints import Policy, act_on, choose
 from slurm_ft.checkpoints.finding import Level
 from slurm_ft.vendor.datastates import Checkpoints
 from slurm_ft.vendor.datastates._engine.errors import SettingsError
@@ -206,6 +206,26 @@ def newest(root: Path) -> int:
     return steps[0] if steps else 0
 
 
+@pytest.mark.parametrize("damaged", [None, "step.pt", "model.pt"])
+def test_the_command_line_does_not_take_a_loops_checkpoints_for_broken_ones_of_the_trainer(
+    training, open_checkpoints, damaged, caplog
+):
+    """Both have a `checkpoint-N/optimizer.pt`; `resume` would move what the Trainer cannot load out of the way."""
+    checkpoints = open_checkpoints()
+    for step in (2, 4):
+        checkpoints.save(step, objects(training), now=True)
+        assert checkpoints.wait(20)
+    root = checkpoints.engine.root
+    if damaged:
+        (root / "checkpoint-4" / damaged).unlink()
+    search = choose(root, policy=Policy(cache=False, settle_seconds=0))
+    assert (search.layout.name, search.point and search.point.step) == ("concurrent", 2 if damaged else 4)
+    assert not act_on(search).moved
+    assert checkpoints.latest() == search.point.path
+    assert ("passed over" in caplog.text) == bool(damaged)
+    assert (root / "checkpoint-4").is_dir()
+
+
 def test_sigusr1_saves_once_more_and_training_goes_on(training, open_checkpoints):
     """What `sbatch --signal=USR1@120` sends ahead of the time limit."""
     with open_checkpoints() as checkpoints:
@@ -216,6 +236,19 @@ def test_sigusr1_saves_once_more_and_training_goes_on(training, open_checkpoints
         assert checkpoints.wait(20)
         assert checkpoints.save(4, objects(training)) is None
     assert committed(checkpoints.engine.root)[0][0] == 3
+
+
+def test_a_sigterm_handler_of_the_scripts_own_is_called_once(training, open_checkpoints):
+    calls = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: calls.append(number))
+    try:
+        with open_checkpoints() as checkpoints:
+            signal.raise_signal(signal.SIGTERM)
+            assert checkpoints.save(3, objects(training)) is Outcome.STARTED
+            assert checkpoints.stopping
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert calls == [signal.SIGTERM]
 
 
 def test_sigterm_saves_once_more_and_ends_the_process(tmp_path):

@@ -36,7 +36,8 @@ def main() -> None:
 def train(run: dict) -> dict:
     """Train to step `steps`, with a checkpoint behind each multiple of `save_every`, from `resume` if it is given."""
     torch.manual_seed(1)
-    layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.BatchNorm1d(WIDTH)) for _ in range(4)]
+    norm = torch.nn.LayerNorm if "bf16" in run["config"] else torch.nn.BatchNorm1d  # torch's CPU kernel mixes no dtypes
+    layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), norm(WIDTH)) for _ in range(4)]
     engine, *_ = deepspeed.initialize(model=torch.nn.Sequential(*layers), config=run["config"])
     if run.get("late"):
         write_late(run["late"])

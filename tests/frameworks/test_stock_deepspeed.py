@@ -12,6 +12,7 @@ import launching
 import pytest
 from datastates._checkpoints import Level, Request, Verdict, judge
 from datastates._checkpoints.find import find_one
+from test_resume_identical import zero
 
 STAGES = (1, 2, 3)
 SCRIPT = launching.HERE / "deepspeed_loop.py"
@@ -109,3 +110,23 @@ def test_killed_at_any_moment_latest_is_durable_and_training_goes_on_from_it(sta
         assert mine["start"] == newest
         assert mine["losses"] == whole["losses"][newest:]
         assert mine["weights"] == whole["weights"]
+
+
+def test_the_trainer_s_hook_and_the_engine_do_not_fight(tmp_path: Path) -> None:
+    """With both, the hook's saves are whole, the Trainer's own are written late, and either is resumed from."""
+    out = tmp_path / "out"
+    config = {**zero(2), "datastates_ckpt": {"host_cache_size": 1}}
+    arguments = {"max_steps": 6, "save_steps": 4, "save_total_limit": 1, "eval_strategy": "no"}
+    base = {"arguments": arguments, "deepspeed": config, "hook": {"save_steps": 4, "keep_last": 0}}
+    own, concurrent = out / "checkpoint-4", out / "concurrent_checkpoint" / "checkpoint-4"
+    runs = [
+        {**base, "name": "whole", "output_dir": str(out), "arguments": {**arguments, "save_total_limit": None}},
+        {**base, "name": "own", "output_dir": str(tmp_path / "a"), "resume": str(own)},
+        {**base, "name": "concurrent", "output_dir": str(tmp_path / "b"), "resume": str(concurrent)},
+    ]
+    reports = launching.scenario(launching.torchrun(), tmp_path / "reports", runs)
+    assert_committed(own)
+    assert (concurrent / "latest").read_text() == "global_step4"
+    assert not (concurrent / "global_step4" / "COMMITTED").exists()
+    for name in ("own", "concurrent"):
+        assert [rank["weights"] for rank in reports[name]] == [rank["weights"] for rank in reports["whole"]]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # `--framework auto` takes the first whose names and content are there: the more particular ones stand first.
 LAYOUTS: tuple[Layout, ...] = (
+    CONCURRENT,
     LLAMAFACTORY,
     LLAMAFACTORY_V1,
     HF,
@@ -38,7 +39,6 @@ LAYOUTS: tuple[Layout, ...] = (
     NEMO,
     MINDSPORE,
     LIGHTNING,
-    CONCURRENT,
     DCP,
     ACCELERATE,
     DEEPSPEED,

@@ -1,7 +1,8 @@
 """The concurrent engine's own tree, for scripts that hand it their state: `<dir>/checkpoint-<step>` with a manifest.
 
-A Trainer's checkpoint that the engine wrote has the Trainer's files and is of the layout `hf`. Nothing without
-COMMITTED is whole; `.tmp-…` and `.trash-…` are no candidates by their names.
+A Trainer's checkpoint that the engine wrote has the Trainer's files and is of the layout `hf`. A loop's own has entries
+of any name, `optimizer.pt` among them as the Trainer's has; the step and the random numbers, which the engine adds,
+tell them apart. Nothing without COMMITTED is whole; `.tmp-…` and `.trash-…` are no candidates by their names.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ CONCURRENT = Layout(
     places=(".", "concurrent_checkpoint"),
     parts=(Part(state=State.MODEL, files=("*",)),),
     marker=COMMITTED,
-    recognise=lambda files: files.has(MANIFEST, COMMITTED),
+    recognise=lambda files: files.has(MANIFEST, COMMITTED) and files.has("step.pt", "rng-*.pt"),
     step=step,
     world_size=world_size,
     states=states,

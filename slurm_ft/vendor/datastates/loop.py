@@ -16,6 +16,7 @@ rank. Rank 0 saves what all ranks have in common.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from ._engine.capture import Capture
     from ._engine.ranks import Ranks
+
+log = logging.getLogger(__name__)
 
 # Entries that every rank has one of its own of.
 OF_EACH_RANK = ("sampler", "dataloader")
@@ -69,9 +72,9 @@ class Checkpoints:
     ) -> None:
         """Finish what is in flight, and end as SIGTERM would have ended the process."""
         self.close()
-        self._signals.restore()
         if self.stopping and self._signals.notice is not None and kind is None:
             self._signals.obey(self._signals.notice)
+        self._signals.restore()
 
     def save(self, step: int, state: Mapping[str, Any], *, now: bool = False) -> Outcome | None:
         """Save in the background if it is time to, or `now`. Collective. None: it was not time."""
@@ -89,6 +92,8 @@ class Checkpoints:
     def latest(self) -> Path | None:
         """Return the newest checkpoint whose every byte is as it was written. Call it on one rank, or on all."""
         found = choose(self.engine.root, "concurrent", Policy(at_most_step=_wanted_step(), cache=False))
+        for rejected in found.rejected:
+            log.warning("passed over %s: %s", rejected.candidate.path, rejected.finding.reason)
         return found.point.path if found.point else None
 
     def load(self, state: MutableMapping[str, Any], path: Path | str | None = None) -> int:
