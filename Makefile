@@ -39,8 +39,9 @@ type: setup
 unit: setup ## the tests that need no cluster
 	$(BIN)/pytest tests/unit tests/checkpointing
 
+# A real cluster on a busy machine: a test that fails is run once more, and the summary says so (RERUN).
 test-slurm: setup ## the tests on a real cluster (root)
-	$(SUDO) $(BIN)/pytest tests/slurm
+	$(SUDO) $(BIN)/pytest --reruns 1 -rR tests/slurm
 
 FRAMEWORKS ?= /var/tmp/slurm_ft-frameworks
 test-frameworks: setup ## real trainings in the pinned and in the newest versions of the frameworks (3 GB in FRAMEWORKS)
