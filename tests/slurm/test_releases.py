@@ -24,11 +24,12 @@ dump=$SLURM_FT_RUN_DIR/$SLURM_SCRIPT_CONTEXT.$SLURM_JOB_ID
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Its hooks only write down their environment."""
+    """Its hooks only write down their environment; the TaskProlog runs as the user, who cannot reach the script."""
     hook = tmp_path_factory.mktemp("hook") / "dump"
     hook.write_text(DUMP)
     hook.chmod(0o755)
-    with Lab(LabSpec(nodes=2, gpus_per_node=0, hooks=dict.fromkeys(HOOKS, hook))) as lab:
+    hooks = {**dict.fromkeys(HOOKS, hook), "task_prolog": None}
+    with Lab(LabSpec(nodes=2, gpus_per_node=0, hooks=hooks)) as lab:
         yield lab
 
 
