@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from ..files import Files
 
+OF_A_LOOP = ("step.pt", "rng-*.pt")
+OF_A_TRAINER = ("trainer_state.json", "training_args.bin", "rng_state*.pth", "optimizer.pt", "*_model_states.pt")
+
 
 def step(files: Files) -> int | None:
     """Return the manifest's step."""
@@ -55,7 +58,7 @@ CONCURRENT = Layout(
     places=(".", "concurrent_checkpoint"),
     parts=(Part(state=State.MODEL, files=("*",)),),
     marker=COMMITTED,
-    recognise=lambda files: files.has(MANIFEST, COMMITTED) and files.has("step.pt", "rng-*.pt"),
+    recognise=lambda files: files.has(MANIFEST, COMMITTED) and (files.has(*OF_A_LOOP) or not files.has(*OF_A_TRAINER)),
     step=step,
     world_size=world_size,
     states=states,
