@@ -74,6 +74,14 @@ def printed(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
 
 
+@pytest.fixture(autouse=True)
+def _sigint_is_heard():
+    """A test run that a shell put into the background ignores SIGINT, and its children would inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class TestProcess:
     @pytest.mark.parametrize("code", [0, 1, 7, 74, 127, 255])
     def test_the_exit_code_is_the_trainings(self, place: Place, code: int) -> None:
