@@ -181,7 +181,8 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
     if progress.action is not Action.REQUEUE:
         return Next(Step.CLOSE, f"its restart count is {job.restarts} again")
     if job.state == "COMPLETING":
-        cancelled = job.reason in NO_FAILURE
+        # A script that ended well, with a failed step, has no reason either; a cancelled one has a signal or a code.
+        cancelled = job.reason in NO_FAILURE and (job.exit_code, job.exit_signal) != (0, 0)
         return Next(Step.WAIT, "cancelled, as it seems: no reason") if cancelled else Next(Step.REQUEUE)
     if job.state == "RUNNING":
         # A backup controller took over from a saved state that is older than the end, which it will notice by itself.
