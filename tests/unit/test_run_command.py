@@ -75,11 +75,14 @@ def printed(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def _sigint_is_heard():
-    """A test run that a shell put into the background ignores SIGINT, and its children would inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _no_signal_is_ignored():
+    """A test run in the background of a shell, or under nohup, ignores signals, and its children would inherit that."""
+    ignored = [one for one in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_IGN]
+    for one in ignored:
+        signal.signal(one, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGINT, before)
+    for one in ignored:
+        signal.signal(one, signal.SIG_IGN)
 
 
 class TestProcess:
