@@ -37,9 +37,10 @@ type: setup
 	$(BIN)/mypy
 
 unit: setup ## the tests that need no cluster
-	$(BIN)/pytest tests/unit tests/checkpointing
+	$(BIN)/pytest tests/unit
+	$(BIN)/pytest --reruns 1 -rR tests/checkpointing
 
-# A real cluster on a busy machine: a test that fails is run once more, and the summary says so (RERUN).
+# Real processes on a busy machine, here and in tests/checkpointing: a test that fails is run once more, and the summary says so.
 test-slurm: setup ## the tests on a real cluster (root)
 	$(SUDO) $(BIN)/pytest --reruns 1 -rR tests/slurm
 
