@@ -38,7 +38,7 @@ def run(environ: Mapping[str, str], config: Config) -> int:
         return 0
     ended = replace(ended, expedited=_expedited(site, environ, ended))
     seen = note_end(site, environ, ended)
-    if ended.expedited and _below_limit(site, ended.job):
+    if ended.expedited and _below_limit(site, ended.job, seen.run):
         detach(partial(_follow, site, seen, ended))
         return 0
     judged, decision = _settle(site, seen, wait_out_epilogs(site.slurm, config, ended))
@@ -55,9 +55,9 @@ def _expedited(site: Site, environ: Mapping[str, str], ended: Ended) -> bool:
     return failed and site.acting and site.slurm.expedited(ended.key.address)
 
 
-def _below_limit(site: Site, job: JobRecord) -> bool:
+def _below_limit(site: Site, job: JobRecord, run: str) -> bool:
     """Then Slurm may go ahead: it requeues the job as soon as this hook and the nodes' have ended, or holds it."""
-    known = progress.history(job, site.entries(job.raw_id), progress.run_id(job, site.entries(job.raw_id)))
+    known = progress.history(job, site.entries(job.raw_id), run)
     return progress.spent(job, known) < claim.limit(job.comment, site.config)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -31,6 +30,7 @@ from ._engine.engine import Engine
 from ._engine.errors import EngineError
 from ._engine.settings import parse
 from ._engine.status import Outcome, Status
+from .llm.resume import LATEST, wanted_step
 from .llm.termination import Signals, board_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class Checkpoints:
 
     def latest(self) -> Path | None:
         """Return the newest checkpoint whose every byte is as it was written. Call it on one rank, or on all."""
-        found = choose(self.engine.root, "concurrent", Policy(at_most_step=_wanted_step(), cache=False))
+        wanted = wanted_step(os.environ)
+        policy = Policy(at_most_step=None if wanted == LATEST else wanted, cache=False)
+        found = choose(self.engine.root, "concurrent", policy)
         for rejected in found.rejected:
             log.warning("passed over %s: %s", rejected.candidate.path, rejected.finding.reason)
         return found.point.path if found.point else None
@@ -191,12 +193,6 @@ class Checkpoints:
 
 def _state_of(value: Any) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
-
-
-def _wanted_step() -> int | None:
-    """Return the step that the job's environment names as the last one; None for the newest."""
-    text = os.environ.get("CKPT_LAST_STEP", "").strip()
-    return int(text) if re.fullmatch(r"[0-9]+", text) else None
 
 
 def _read(path: Path) -> Any:
