@@ -112,6 +112,8 @@ def failover(show: Show) -> None:
     state, reason, _ = lab.node(bad)
     show.say("the job has ended; slurm-ft status:")
     present(show, end)
+    # From the second attempt while it ran: a job seen COMPLETING may have no node any more.
+    show.check(again.job.nodes not in ("", bad), f"it went to another node ({again.job.nodes} instead of {bad})")
     _check_failover(show, end, bad, (state, reason))
 
 
@@ -119,7 +121,6 @@ def _check_failover(show: Show, end: JobView, bad: str, drained: tuple[str, str]
     banners = [line for line in show.log.splitlines() if line.startswith(BANNER)]
     resumed = banners[-1].partition("resume step ")[2].split()[:1] if banners else []
     show.check(end.state is JobState.COMPLETED, f"the same job id completed (state {end.state.value})")
-    show.check(end.job.nodes not in ("", bad), f"on another node ({end.job.nodes} instead of {bad})")
     show.check(
         drained[0].startswith("drain") and f"xid{XID}" in drained[1], f"{bad} is drained with the cause as Reason"
     )

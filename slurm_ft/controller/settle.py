@@ -16,7 +16,8 @@ from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import JobKey
 from slurm_ft.slurm.protocol import JobRecord
 
-WATCHED = 30.0  # seconds in which the scheduler has looked at the job, on any site; its reasons show at once
+WATCHED = 40.0  # seconds in which the scheduler has looked at the job, on any site; its reasons show at once
+LASTING = 10.0  # seconds: nodes need about four to register after a restart of slurmctld, and count as missing until then
 POLL = 1.0
 
 
@@ -35,17 +36,21 @@ def settle(site: Site, decision: Progress) -> None:
 
 def _watch(site: Site, key: JobKey) -> str:
     """Why the job cannot start, "" when it can."""
-    deadline = time.monotonic() + WATCHED
-    while time.monotonic() < deadline:
+    now = time.monotonic()
+    deadline, free_at = now + WATCHED, now
+    while now < deadline:
         job = site.slurm.job(key.address)
         if job is None or job.state not in ("PENDING", "COMPLETING"):
             return ""
-        if blocked.is_blocked(job):
+        if not blocked.is_blocked(job):
+            free_at = now
+        elif now - free_at >= LASTING:
             dropped = actions.drop_redundant_exclusions(site.slurm, key)
             if not dropped:
                 return _why(site, job)
             site.log.info("job %s: exclusions dropped, out of service anyway: %s", key.address, ",".join(dropped))
         time.sleep(POLL)
+        now = time.monotonic()
     return ""
 
 
