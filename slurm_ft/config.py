@@ -144,8 +144,9 @@ def load() -> Config:
 def refuse_writable_by_others(path: Path, descriptor: int) -> None:
     """The hooks run as root on the word of this file. Raises ConfigError."""
     status = os.fstat(descriptor)
-    if os.geteuid() == 0 and status.st_uid != 0:
-        raise ConfigError(f"{path}: read by root, but owned by user id {status.st_uid}", f"chown root {path}")
+    if status.st_uid not in (0, os.geteuid()):
+        reader = "root" if os.geteuid() == 0 else f"user id {os.geteuid()}"
+        raise ConfigError(f"{path}: read by {reader}, but owned by user id {status.st_uid}", f"chown root {path}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"{path}: writable by its group or by everybody", f"chmod go-w {path}")
 

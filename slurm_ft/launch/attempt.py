@@ -25,6 +25,8 @@ RETRIES = (0.0, 5.0, 30.0)  # seconds before each try to write the Comment
 SETTLE = 5.0  # seconds
 SAME_STEP = "same_step"
 NO_VALID_CHECKPOINT = "no_valid_checkpoint"
+CHECKPOINTS_LOST = "checkpoints_lost"
+NO_ROOM = "no_room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,17 @@ class Attempt:
                 NO_VALID_CHECKPOINT,
                 f"none of the {len(rejected)} checkpoints in {where} is whole: starts from scratch",
             )
-        return (SAME_STEP, _stalled(self.mark)) if self.mark.without_progress else ("", "")
+        if self.choice.lost:
+            where = self.choice.search.directory
+            return (
+                CHECKPOINTS_LOST,
+                f"no checkpoint is left in {where}: starts from scratch, not from step {self.choice.before}",
+            )
+        if self.mark.without_progress:
+            return SAME_STEP, _stalled(self.mark)
+        if self.choice.room and not self.choice.room.enough:
+            return NO_ROOM, f"{self.choice.room}: the next save into {self.choice.search.directory} may fail"
+        return "", ""
 
     def _tell(self, conclusion: Conclusion) -> None:
         if conclusion.went_on:
