@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import os
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 
 from slurm_ft.alerts.spooling import SpoolingHandler
 from slurm_ft.config import Config
+from slurm_ft.journal import give_to_owner_of
 
 SYSLOG = Path("/dev/log")
 FORMAT = "%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"
@@ -34,6 +37,20 @@ def open_log(config: Config, name: str) -> logging.Logger:
     return logger
 
 
+class _PrivateFile(logging.handlers.WatchedFileHandler):
+    """Readable by owner and group only: it names users' jobs and quotes their output. Opens it anew after a rotation.
+
+    A file that root makes in the state directory is its owner's, since SlurmUser's hooks write there too.
+    """
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        directory = Path(self.baseFilename).parent
+        with suppress(OSError):
+            give_to_owner_of(directory, descriptor)
+        return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
+
+
 def _handler(path: Path | None) -> logging.Handler:
     logging.raiseExceptions = False  # a full disk under the log must not print tracebacks into Slurm's logs
     try:
@@ -41,7 +58,7 @@ def _handler(path: Path | None) -> logging.Handler:
             handler: logging.Handler = logging.handlers.SysLogHandler(str(SYSLOG))
             handler.setFormatter(logging.Formatter("slurm_ft[%(process)d]: %(name)s: %(message)s"))
         else:
-            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+            handler = _PrivateFile(path, encoding="utf-8", errors="backslashreplace")
             handler.setFormatter(logging.Formatter(FORMAT))
     except OSError:
         return logging.NullHandler()
