@@ -54,7 +54,7 @@ class NothingLost(RuleBasedStateMachine):
         self.failures: dict[int, str] = {}  # attempt -> node
         self.requeued: list[int] = []  # attempts that we requeued
         self.returned: set[str] = set()  # nodes that an admin has repaired since their last fault
-        self.cancelled_on: int | None = None  # the attempt
+        self.ended_otherwise_on: int | None = None  # the attempt that was cancelled or timed out on bad hardware
         self.late = 0  # how often in a row
         self.lost_end = False  # slurmctld has forgotten the end of the latest attempt
         self.detached: list[Callable[[], None]] = []
@@ -155,6 +155,7 @@ class NothingLost(RuleBasedStateMachine):
     @rule(kill=kills)
     def comes_to_its_time_limit_on_bad_hardware(self, kill: int | None) -> None:
         self._tick()
+        self.ended_otherwise_on = self.cluster.record.restarts
         self.cluster.end(0, 15, reason="TimeLimit", ends_as="TIMEOUT")
         self.cluster.blame()
         self._epilog(kill, "0:15")
@@ -196,7 +197,7 @@ class NothingLost(RuleBasedStateMachine):
     def the_user_cancels_on_bad_hardware(self) -> None:
         """EpilogSlurmctld is told 0:0 and ends in the shell; one that slurmctld starts again is told more."""
         self._tick()
-        self.cancelled_on = self.cluster.record.restarts
+        self.ended_otherwise_on = self.cluster.record.restarts
         self.cluster.cancel(ADDRESS)
         self.cluster.set_job(ADDRESS, exit_code=3)
         self.cluster.blame()
@@ -211,6 +212,10 @@ class NothingLost(RuleBasedStateMachine):
         """A restart that no hook wrote a word of is lost with a job that ends before it was reconciled."""
         if not set(self.failures) <= {entry.key.attempt for entry in journal.entries(self.directory)}:
             self.settle()
+        if self.lost_end:  # then nothing is owed to the job any more
+            self.lost_end = False
+            del self.failures[self.cluster.record.restarts]
+            self.ended_otherwise_on = self.cluster.record.restarts
         self.cluster.cancel(ADDRESS)
 
     @rule()
@@ -245,7 +250,7 @@ class NothingLost(RuleBasedStateMachine):
         self.settle()
         if not self.cluster.finished:  # reconcile has requeued it just now
             return
-        if self.cancelled_on == self.cluster.record.restarts and not self._written_down():
+        if self.ended_otherwise_on == self.cluster.record.restarts and not self._written_down():
             self._fails_by_hardware()  # as if it had been requeued while it ran: the node's verdict is all there is
         self.cluster.requeue(ADDRESS)
 
