@@ -71,6 +71,7 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 	$(BIN)/python bench/decide.py
 	$(SUDO) $(BIN)/python bench/job_ends.py
+	$(SUDO) $(BIN)/python bench/wide_job.py
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr

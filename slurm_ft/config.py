@@ -88,6 +88,7 @@ class Config:
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
     failed_step: FailedStep = FailedStep.REPORT
+    evidence_in_log: bool = True  # whether a failed job's own log is told of what it ended and why it starts again
     partitions: tuple[str, ...] = ()  # whose jobs fail over; none named: all
     rules_off: frozenset[str] = frozenset()  # rules that may not act, see SWITCHABLE
     backoff: tuple[float, ...] = (0.0, 30.0, 120.0)  # before the next attempt, by the number of the failover
@@ -334,6 +335,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
     "failed_step": _one_of(FailedStep),
+    "evidence_in_log": _switch,
     "partitions": _names,
     "rules_off": _rules,
     "backoff": _pauses,

@@ -17,6 +17,7 @@ from slurm_ft.errors import SlurmFtError
 # name -> (module with `configure(parser)` and `run(arguments)`, one line of help)
 COMMANDS = {
     "status": ("slurm_ft.cli.status", "show jobs as squeue does, with their failovers and causes"),
+    "logs": ("slurm_ft.cli.logs", "show a job's output, attempt by attempt; follow it across a restart"),
     "explain": ("slurm_ft.cli.explain", "say what was seen, decided and done about each attempt of a job"),
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
     "run": ("slurm_ft.cli.run", "resume and start a training: the whole of it, once per attempt"),

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.slurm.fields import EXPEDITED_MARK, JOB_FIELDS, NODE_FIELDS, end_time, exit_status
-from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
+from slurm_ft.slurm.fields import EXPEDITED_MARK, JOB_FIELDS, NODE_FIELDS, STREAM_FIELDS, end_time, exit_status
+from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Streams
 
 NULL = "(null)"
 # What Slurm's commands say when the controller does not answer (measured on 22.05, 24.11
@@ -90,6 +90,11 @@ class CommandLine:
             return [_job(row) for row in rows]
         except ValueError as error:
             raise _unexpected("squeue", str(error)) from error
+
+    def streams(self, address: str) -> list[Streams]:
+        """Where the output of a job goes, or of each task of an array. Raises SlurmCommandError."""
+        rows = self._table("squeue", ("-h", "-r", "-a", "--states=all", f"--jobs={address}"), STREAM_FIELDS)
+        return [Streams(int(raw_id), int(uid), _text(out), _text(err), _text(at)) for raw_id, uid, out, err, at in rows]
 
     def job_nodes(self, address: str) -> str:
         """See Slurm.job_nodes."""
