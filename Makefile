@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix bench bench-ettr bench-checkpoint soak fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix bench bench-ettr bench-checkpoint gpu soak fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -74,6 +74,9 @@ bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under 
 bench-checkpoint: setup ## what a checkpoint costs the training, against torch.save and torch.distributed.checkpoint
 	$(BIN)/python bench/checkpoint.py --layers 24
 	$(BIN)/python bench/checkpoint.py --layers 96 --steps 4
+
+gpu: setup ## what needs a GPU, in under four minutes (GPU_PYTHON: a Python with torch for CUDA)
+	@tools/gpu.sh $(or $(GPU_PYTHON),$(BIN)/python)
 
 soak: setup ## 200 kills at random moments instead of a handful, ZeRO-2 saved late 50 times over (an hour)
 	SLURM_FT_KILLS=200 $(BIN)/pytest tests/checkpointing/test_own_loop.py -k killed --timeout 3600

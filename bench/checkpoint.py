@@ -14,6 +14,7 @@ CPU        of the process above the control's
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -61,6 +62,9 @@ class Training:
     def state(self) -> dict[str, Any]:
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
+    def finish(self) -> None:
+        """Return when all steps are taken: a GPU is told ahead of what it does."""
+
 
 # --- the modes: each saves once, and returns a function that waits until it is durable -------------------------------
 
@@ -83,14 +87,14 @@ def sync_tree(directory: Path) -> None:
 class Modes:
     """Everything that is compared, ready to use."""
 
+    staging = StagingOptions(
+        use_pinned_memory=False, use_shared_memory=False, use_async_staging=True, use_non_blocking_copy=False
+    )
+
     def __init__(self, training: Training, directory: Path) -> None:
         self._training = training
         self._directory = directory
-        self._stager = DefaultStager(
-            StagingOptions(
-                use_pinned_memory=False, use_shared_memory=False, use_async_staging=True, use_non_blocking_copy=False
-            )
-        )
+        self._stager = DefaultStager(self.staging)
         self._staging: Any = None
         register_optimizer_step_pre_hook(lambda *_: self._await_staging())
         self._engines = {copy: self._engine(copy) for copy in ("lazy", "eager")}
@@ -103,6 +107,9 @@ class Modes:
             "ours, lazy": lambda step: self._ours("lazy", step),
             "ours, eager": lambda step: self._ours("eager", step),
         }
+        self._trainer = _trainer(training, directory / "trainer")
+        if self._trainer is not None:
+            self.all["Trainer + fsync"] = self._trainer_save
 
     def _engine(self, copy: str) -> Engine:
         return Engine(self._directory / copy, parse({"copy": copy, "keep_last": 1, "host_cache_size": 8}))
@@ -117,6 +124,14 @@ class Modes:
         path = self._fresh("torch") / "state.pt"
         torch.save(self._training.state(), path)
         sync_tree(path.parent)
+        return nothing
+
+    def _trainer_save(self, step: int) -> Wait:
+        """What transformers writes at `save_steps`, by its own saver; it fsyncs nothing by itself."""
+        path = self._fresh("trainer")
+        self._trainer.state.global_step = step
+        self._trainer._save_checkpoint(self._training.model, trial=None)
+        sync_tree(path)
         return nothing
 
     def _dcp_save(self, _: int) -> Wait:
@@ -149,6 +164,19 @@ class Modes:
     def close(self) -> None:
         for engine in self._engines.values():
             engine.close()
+
+
+def _trainer(training: Training, directory: Path) -> Any:
+    """Return a transformers Trainer of this model and optimizer; None, and a word about it, without transformers."""
+    if not all(map(importlib.util.find_spec, ("transformers", "accelerate"))):
+        print("the Trainer's own save is left out: no transformers and accelerate here", file=sys.stderr)
+        return None
+    from transformers import Trainer, TrainingArguments  # noqa: PLC0415 - where it is installed
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(training.optimizer, lambda _: 1.0)
+    on_cpu = next(training.model.parameters()).device.type == "cpu"
+    arguments = TrainingArguments(output_dir=str(directory), report_to="none", use_cpu=on_cpu)
+    return Trainer(model=training.model, args=arguments, optimizers=(training.optimizer, schedule))
 
 
 def _committed(engine: Engine, step: int) -> None:
@@ -218,6 +246,7 @@ def pressure() -> float:
 def measure(training: Training, save: Callable[[int], Wait], number: int, least_steps: int) -> Sample:
     """Save once between steps, and step until it is durable."""
     training.step()
+    training.finish()
     with peak_memory() as peak:
         cpu, started = cpu_seconds(), time.perf_counter()
         wait = save(number)
@@ -230,6 +259,7 @@ def measure(training: Training, save: Callable[[int], Wait], number: int, least_
         while steps < least_steps or not done:
             training.step()
             steps += 1
+        training.finish()
         wall, cpu = time.perf_counter() - started, cpu_seconds() - cpu
     if waiter.ident is not None:
         waiter.join()

@@ -88,6 +88,7 @@ class Config:
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
     failed_step: FailedStep = FailedStep.REPORT
+    evidence_in_log: bool = True  # whether a failed job's own log is told of what it ended and why it starts again
     partitions: tuple[str, ...] = ()  # whose jobs fail over; none named: all
     rules_off: frozenset[str] = frozenset()  # rules that may not act, see SWITCHABLE
     backoff: tuple[float, ...] = (0.0, 30.0, 120.0)  # before the next attempt, by the number of the failover
@@ -144,8 +145,8 @@ def refuse_writable_by_others(path: Path, descriptor: int) -> None:
     """The hooks run as root or SlurmUser on the word of this file. Raises ConfigError."""
     status = os.fstat(descriptor)
     if status.st_uid not in (0, os.geteuid()):
-        what = f"{path}: read by user id {os.geteuid()}, but owned by user id {status.st_uid}"
-        raise ConfigError(what, f"chown root {path}")
+        reader = "root" if os.geteuid() == 0 else f"user id {os.geteuid()}"
+        raise ConfigError(f"{path}: read by {reader}, but owned by user id {status.st_uid}", f"chown root {path}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"{path}: writable by its group or by everybody", f"chmod go-w {path}")
 
@@ -345,6 +346,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
     "failed_step": _one_of(FailedStep),
+    "evidence_in_log": _switch,
     "partitions": _names,
     "rules_off": _rules,
     "backoff": _pauses,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slurm_ft.alerts.spooling import SpoolingHandler
 from slurm_ft.config import Config
-from slurm_ft.state_file import MODE
+from slurm_ft.state_file import MODE, give_to_owner_of
 
 SYSLOG = Path("/dev/log")
 FORMAT = "%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"
@@ -32,19 +32,6 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\t" else ascii(char)[1:-1] for char in text)
 
 
-class LogFile(logging.FileHandler):
-    """A log for owner and group alone. The site may name a link; in state_dir, perhaps SlurmUser's, none counts."""
-
-    def __init__(self, path: Path, flags: int) -> None:
-        self._flags = flags
-        super().__init__(path, encoding="utf-8", errors="backslashreplace")
-        self.setFormatter(OneRecord(FORMAT))
-
-    def _open(self) -> TextIOWrapper:
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | self._flags, MODE)
-        return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
-
-
 def open_log(config: Config, name: str) -> logging.Logger:
     """A logger called `name` (the hook) that writes where the configuration says."""
     logger = logging.getLogger(name)
@@ -59,13 +46,32 @@ def open_log(config: Config, name: str) -> logging.Logger:
     return logger
 
 
+class _PrivateFile(logging.handlers.WatchedFileHandler):
+    """Readable by owner and group only: it names users' jobs and quotes their output. Opens it anew after a rotation.
+
+    A file that root makes in the state directory is its owner's, since SlurmUser's hooks write there too.
+    """
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._flags = flags
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+        self.setFormatter(OneRecord(FORMAT))
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | self._flags, MODE)
+        directory = Path(self.baseFilename).parent
+        with suppress(OSError):
+            give_to_owner_of(directory, descriptor)
+        return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
+
+
 def _handler(config: Config) -> logging.Handler:
     logging.raiseExceptions = False  # a full disk under the log must not print tracebacks into Slurm's logs
     try:
         if config.log_file:
-            return LogFile(config.log_file, os.O_CLOEXEC)
+            return _PrivateFile(config.log_file, os.O_CLOEXEC)
         if not SYSLOG.exists():  # a container, or a machine whose syslog listens elsewhere
-            return LogFile(config.state_dir / "slurm_ft.log", os.O_CLOEXEC | os.O_NOFOLLOW)
+            return _PrivateFile(config.state_dir / "slurm_ft.log", os.O_CLOEXEC | os.O_NOFOLLOW)  # perhaps SlurmUser's
         handler = logging.handlers.SysLogHandler(str(SYSLOG))
         handler.setFormatter(OneRecord("slurm_ft[%(process)d]: %(name)s: %(message)s"))
     except OSError:

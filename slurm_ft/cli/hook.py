@@ -17,6 +17,7 @@ HOOKS = {
     "node-gate": "slurm_ft.node.gate",
     "gate-release": "slurm_ft.node.gate_release",
     "nvml-snapshot": "slurm_ft.node.nvml_snapshot_hook",
+    "restart-line": "slurm_ft.launch.restart_line",
     "slurmctld-epilog": "slurm_ft.controller.epilog",
     "slurmctld-prolog": "slurm_ft.controller.prolog",
 }

@@ -84,8 +84,10 @@ def _directories(layout: Layout, user: struct_passwd, slurm_user: struct_passwd)
     _directory(layout.base / "home" / user.pw_name, user)
     _directory(layout.shared)
     layout.shared.chmod(0o1777)
+    (layout.base / "state" / "slurm_ft").chmod(0o750)  # as an installation has it
     log = layout.log / "slurm_ft.log"  # the nodes' root and the controller's SlurmUser both append
     log.touch()
+    log.chmod(0o640)
     os.chown(log, slurm_user.pw_uid, slurm_user.pw_gid)
 
 

@@ -16,6 +16,7 @@ JOB_FIELDS = (
     "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
     "BatchHost", "ReqNodes", "Reservation",
 )  # fmt: skip
+STREAM_FIELDS = ("JobID", "UserID", "STDOUT", "STDERR", "WorkDir")
 # StateLong would show a drained node as `drained` whether it is down or not (measured on 22.05).
 NODE_FIELDS = ("NodeList", "StateComplete", "Reason", "Comment")
 
