@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import resuming
 from steps import (
     ATTEMPT,
     ENDED,
@@ -209,6 +210,22 @@ def test_a_spot_job_is_preempted_as_often_as_it_takes_and_still_has_its_failover
     history = ledger.read(found["admin_comment"])
     assert history is not None
     assert [(attempt.cause, attempt.counted) for attempt in history.attempts] == [("requeued_elsewhere", False)] * 2
+
+
+def test_a_preempted_training_goes_on_from_its_newest_checkpoint(lab: Lab) -> None:
+    out = resuming.output_directory(lab)
+    job = resuming.submit(lab, out, sbatch=("--partition=spot", "--nodes=4", "--exclusive"))
+    running(lab, job, 0)
+    resuming.save(out, 20)
+    resuming.save(out, 40)
+    urgent = submit(lab, "--partition=urgent", "--nodes=1", "--exclusive")
+    running(lab, urgent, 0)
+    end(lab, urgent, 0, 0)
+    lab.wait_job(job, "PENDING")
+    lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm's own wait of two minutes
+    running(lab, job, 1)
+    lab.wait_for(lambda: "step=40 attempt=1" in lab.job(job)["comment"], 30, "the step in the Comment")
+    assert "n=" not in lab.job(job)["comment"]
 
 
 STEPS = ATTEMPT.replace('echo "$restart $SLURMD_NODENAME"', "srun sh -c 'exit 7'\necho \"$restart $SLURMD_NODENAME\"")
