@@ -54,6 +54,7 @@ test-frameworks: setup ## real trainings in the pinned and in the newest version
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
 	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)
