@@ -1,4 +1,4 @@
-# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs everything that CI runs.
+# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs the tests.
 # Both set everything up by themselves. `make help` lists the rest.
 
 VENV ?= $(shell tools/venv_path.sh)
@@ -25,7 +25,7 @@ demo: setup ## a training loses its GPU and finishes on another node
 demo-refusal: setup ## the same training with a bug of its own: not retried
 	@$(SUDO) $(BIN)/slurm-ft demo --refusal
 
-test: lint type unit test-slurm ## everything that CI runs
+test: lint type unit test-slurm ## the tests; CI runs test-matrix too
 
 lint: setup
 	$(BIN)/ruff check .
