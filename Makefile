@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix bench bench-ettr bench-checkpoint gpu soak fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix test-pythons bench bench-ettr bench-checkpoint gpu soak fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -54,6 +54,10 @@ test-frameworks: setup ## real trainings in the pinned and in the newest version
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
 	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+
+PYTHONS ?= /var/tmp/slurm_ft-pythons
+test-pythons: ## the wheel and the unit tests in each Python from 3.10 to 3.13 that is here (ONLY="…" names others)
+	@tools/test_pythons.sh $(PYTHONS) $(ONLY)
 
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)
