@@ -41,12 +41,15 @@ from slurm_ft.checkpoints import (
 )
 from slurm_ft.checkpoints.act import QUARANTINE_CHOICES
 from slurm_ft.checkpoints.layouts import BY_NAME
-from slurm_ft.cli.banner import JobInfo, ask_slurm, banner, restart_of
+from slurm_ft.cli.banner import JobInfo, ask_slurm, banner
 from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.cli.progress_bar import ProgressBar
 from slurm_ft.cli.supervised import HangingStorageError, supervised
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.launch.choice import Choice
+from slurm_ft.launch.restart_line import TOLD
+from slurm_ft.slurm import environment
+from slurm_ft.slurm.environment import restart_of
 
 if TYPE_CHECKING:
     import argparse
@@ -122,6 +125,8 @@ def _decide_and_assign(args: argparse.Namespace) -> int:
 
 def decide(args: argparse.Namespace, info: JobInfo | None) -> Choice:
     """Choose, act on it, and say in the log what and why. Raises SlurmFtError: then training must not start."""
+    if info and info.again and TOLD not in os.environ:
+        _log(info.again)
     with translated():
         try:
             search = choose(args.output_dir, args.framework, _policy(args))
@@ -132,6 +137,8 @@ def decide(args: argparse.Namespace, info: JobInfo | None) -> Choice:
     step = (read_record(search.directory) or {}).get("step")
     choice = Choice(search, actions, step if isinstance(step, int) else None, room_for_another(search))
     _log(banner(os.environ, info, _resume(search), datetime.now(timezone.utc)))
+    if (tasks := environment.tasks_of_step(os.environ)) > 1:
+        _log(f"slurm_ft: WARNING: each of {tasks} tasks chooses for itself: start slurm-ft once, before srun")
     for line in report(choice, restart_of(os.environ)):
         _log(line)
     return choice
@@ -208,7 +215,9 @@ def _resume(search: Search) -> str:
 
 
 def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    """Into the job's log. Of the tasks of a step that each run this, the first one speaks."""
+    if environment.first_task(os.environ):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _hand_over(text: str) -> None:

@@ -20,7 +20,7 @@ from . import ranks as rank_module
 from . import retention
 from .cadence import Cadence
 from .capture import Capture
-from .companion import Companion
+from .companion import Companion, start_where_missing
 from .device import Devices
 from .durable import encode, sync_directory
 from .errors import AbandonedError, AlreadyThereError
@@ -67,6 +67,7 @@ class Engine:
         self._status = Status()
         self._lock = threading.Lock()
         self._closed = False
+        start_where_missing()
         self._fence = Fence(settings, self._pool, self._saving)
         self._fence.note = self._note_fence
         atexit.register(self.close)
