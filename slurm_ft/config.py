@@ -142,7 +142,7 @@ def load() -> Config:
 
 
 def refuse_writable_by_others(path: Path, descriptor: int) -> None:
-    """The hooks run as root on the word of this file. Raises ConfigError."""
+    """The hooks run as root or SlurmUser on the word of this file. Raises ConfigError."""
     status = os.fstat(descriptor)
     if status.st_uid not in (0, os.geteuid()):
         reader = "root" if os.geteuid() == 0 else f"user id {os.geteuid()}"
@@ -159,7 +159,7 @@ def parse(text: str, name: str = DEFAULT_CONFIG.name) -> Config:
     if len(text) > SIZE_LIMIT:
         raise ConfigError(f"{name}: more than {SIZE_LIMIT} characters", "Is it the right file?")
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=NoAliases)
     except RecursionError:
         raise ConfigError(f"{name}: nested too deeply", "Valid entries are `key: value` lines") from None
     except yaml.YAMLError as error:
@@ -183,6 +183,17 @@ def parse(text: str, name: str = DEFAULT_CONFIG.name) -> Config:
         what = f"{name}:{line}: limit: {config.limit} is above limit_max {config.limit_max}"
         raise ConfigError(what, "Raise limit_max or lower limit")
     return config
+
+
+class NoAliases(yaml.SafeLoader):
+    """A few lines of aliases can stand for gigabytes, in a value or in the message that quotes it."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Called for each node of the text."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not allowed", mark)
+        return super().compose_node(parent, index)
 
 
 def _read_entry(key: str, value: yaml.Node, where: str) -> Any:

@@ -22,6 +22,8 @@ HOOKS = {
     "slurmctld-prolog": "slurm_ft.controller.prolog",
 }
 
+UMASK = 0o027  # whatever slurmd's own is: what hooks write names users' jobs
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -30,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one hook with the environment that Slurm gave it."""
+    os.umask(UMASK)
     settings = config.Config()
     try:
         settings = config.load()

@@ -40,7 +40,7 @@ def populate(
     _directories(layout, user, slurm_user)
     _write(layout.slurm_conf, texts.slurm_conf_text(spec, layout))
     _write(layout.etc / "gres.conf", texts.gres_conf_text(spec, layout))
-    if (cgroup := texts.cgroup_conf_text(slurm.version)) is not None:
+    if (cgroup := texts.cgroup_conf_text(spec, slurm.version)) is not None:
         _write(layout.etc / "cgroup.conf", cgroup)
     _write(layout.config, texts.slurm_ft_config_text(spec, layout, slurm.bin))
     _write(layout.etc / "hosts", f"{Path('/etc/hosts').read_text()}\n{BACKUP_ADDRESS} {BACKUP_HOST}\n")

@@ -13,7 +13,7 @@ from slurm_ft.classify.repeats import PastFault, past_fault
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.log import open_log
-from slurm_ft.model import IMAGE_PULL, Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
+from slurm_ft.model import IMAGE_PULL, Domain, EventKind, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
 from slurm_ft.node import attempt_file, fault_history, judgement_file, output_line, repair_mark
 from slurm_ft.node.observe import observe
 from slurm_ft.node.report import Reporter, report, unless_switched_off
@@ -110,6 +110,7 @@ def node_verdict(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
         cause=verdict.cause,
         pci=event.pci if event else None,
         at=time.time() - ago,
-        text=event.source if event else verdict.reason,
+        # What the job printed may hold a secret, and anybody can read a Reason: that line stays in our own record.
+        text=event.source if event and event.kind is not EventKind.OUTPUT else verdict.reason,
         at_link=verdict.at_link,
     )
