@@ -106,6 +106,7 @@ def _attempt_to_json(attempt: Attempt) -> dict[str, Any]:
         "counted": attempt.counted,
         "text": attempt.text,
         **({} if attempt.step is None else {"step": attempt.step}),
+        **({} if attempt.saved is None else {"saved": attempt.saved}),
         **({"drained": list(attempt.drained)} if attempt.drained else {}),
     }
 
@@ -130,5 +131,6 @@ def _attempt_from_json(item: Mapping[str, Any]) -> Attempt:
         counted=bool(item["counted"]),
         text=str(item.get("text", "")),
         step=None if item.get("step") is None else int(item["step"]),
+        saved=None if item.get("saved") is None else int(item["saved"]),
         drained=tuple(str(node) for node in item.get("drained", ())),
     )
