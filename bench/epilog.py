@@ -30,6 +30,7 @@ from slurm_ft.lab.spec import HOOKS
 TARGET_MS = 5.0
 CONTROL = "/bin/true"
 PAUSE_S = 0.01  # between two lines when the kernel log is filled: others may still want to read theirs
+CAPTURED = ("prolog", "epilog", "prolog_slurmctld", "epilog_slurmctld")  # those that run as root or SlurmUser
 QUIET = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
 
 Environment = Mapping[str, str]
@@ -86,7 +87,7 @@ def captured(lab: Lab, directory: Path, exit_code: int, *options: str) -> dict[s
     """Run a job; returns the environments of its hooks, by the names of HOOKS."""
     job = lab.sbatch(f"#!/bin/sh\nexit {exit_code}\n", *options)
     lab.wait_job(job, "COMPLETED", "FAILED")
-    paths = {name: directory / f"{name}.{job}" for name in HOOKS}
+    paths = {name: directory / f"{name}.{job}" for name in CAPTURED}
     lab.wait_for(lambda: all(path.exists() for path in paths.values()), what=f"all hooks of job {job}")
     return {name: read_environment(path) for name, path in paths.items()}
 
@@ -173,7 +174,7 @@ def results(lab: Lab, directory: Path, runs: int) -> list[list[str]]:
 def run(runs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="slurm_ft-bench-") as name:
         directory = Path(name)
-        hooks = {hook: capture_script(directory, hook) for hook in HOOKS}
+        hooks = {hook: capture_script(directory, hook) for hook in CAPTURED}
         with Lab(LabSpec(nodes=1, hooks=hooks)) as lab:
             rows = results(lab, directory, runs)
             header = ["hook", "/bin/true", "hook", "more", "p95 more", "target", "", "dropped"]

@@ -307,6 +307,17 @@ class TestSlurmctldEpilog:
         assert stage.run("epilog/slurmctld_epilog", CONTROLLER).returncode == 0
         assert stage.started == {"squeue": ["-h -t all -j 12 -O RestartCnt,EndTime"]}
 
+    def test_a_good_first_attempt_costs_nothing_where_a_node_failure_would_say_so(self, stage: Stage) -> None:
+        stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_JOB_END_TIME="1000000600")  # told from 24.11 on
+        assert stage.started == {}
+
+    def test_a_later_attempt_is_looked_at_there_too(self, stage: Stage) -> None:
+        """A requeue and a preemption are told the next restart count, with `0:0`."""
+        more = {"SLURM_JOB_END_TIME": "1000000600", "SLURM_JOB_RESTART_COUNT": "1"}
+        stage.fake("squeue", "echo 1 NONE")
+        stage.run("epilog/slurmctld_epilog", CONTROLLER, **more)
+        assert stage.started.keys() == {"squeue", "slurm-ft"}
+
     def test_the_end_time_is_asked_for_in_seconds(self, stage: Stage) -> None:
         stage.fake("squeue", '[ "$SLURM_TIME_FORMAT" = %s ] && echo 0 1000000600')
         stage.run("epilog/slurmctld_epilog", CONTROLLER)
