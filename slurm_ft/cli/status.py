@@ -12,16 +12,17 @@ from typing import TypeVar
 
 from slurm_ft import config
 from slurm_ft.cli import status_jobs
-from slurm_ft.cli.screen import screen_of
+from slurm_ft.cli.screen import print_table, print_text, screen_of
 from slurm_ft.cli.status_jobs import Found
 from slurm_ft.errors import SlurmFtError, UsageError
 from slurm_ft.slurm.cli import CommandLine
-from slurm_ft.status import as_json, fields, render, selection, story, table
+from slurm_ft.status import as_json, fields, render, selection, story
 from slurm_ft.status.render import BY_DEFAULT
 from slurm_ft.status.selection import Order, States
 from slurm_ft.status.view import JobView
 
 STORIES = 5  # of one command: a page, not a book
+HELP = ("--help",)  # -h means what it means to squeue
 T = TypeVar("T")
 EPILOG = f"""\
 STATE is what Slurm says, or for a job that asked for failover:
@@ -51,8 +52,7 @@ FILTERS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments. `-h` means what it means to squeue; help is `--help`."""
-    parser.conflict_handler = "resolve"
+    """Declare the arguments."""
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
     parser.add_argument("named", nargs="*", metavar="JOB", help="the story of these jobs in place of the table")
     for short, (name, metavar, text) in FILTERS.items():
@@ -71,6 +71,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="everything that is known, also about each attempt")
     add("-i", "--iterate", type=_seconds, metavar="SECONDS", help="again every so many seconds, until Ctrl-C")
     add("--since", metavar="TIME", help="also finished jobs that Slurm has forgotten, from sacct: now-2days")
+
+
+def prepare(given: Sequence[str]) -> list[str]:
+    """As with squeue, `-S -attempt` is an option and its value; argparse would take that value for options."""
+    prepared: list[str] = []
+    words = iter(given)
+    for word in words:
+        value = next(words, None) if word in ("-S", "--sort") else None
+        prepared.append(word if value is None else f"--sort={value}")
+    return prepared
 
 
 def _read(reader: Callable[[str], T]) -> Callable[[str], T]:
@@ -134,9 +144,13 @@ def _show(found: Found, arguments: argparse.Namespace) -> None:
     for line in found.notes:
         print(f"slurm-ft: {line}", file=sys.stderr)
     if arguments.json:
-        _print(json.dumps(as_json.document(views, now, found.held), indent=2 if arguments.iterate is None else None))
+        print_text(
+            json.dumps(as_json.document(views, now, found.held), indent=2 if arguments.iterate is None else None),
+            sys.stdout,
+        )
     elif arguments.parsable:
-        _print("\n".join(render.delimited(views, now, arguments.format, header=not arguments.noheader)))
+        lines = render.delimited(views, now, arguments.format, header=not arguments.noheader)
+        print_text("\n".join(lines), sys.stdout)
     elif arguments.named:
         _tell(views, now, found, arguments)
     else:
@@ -146,19 +160,15 @@ def _show(found: Found, arguments: argparse.Namespace) -> None:
 
 
 def _print_table(views: Sequence[JobView], now: float, arguments: argparse.Namespace) -> None:
-    screen = screen_of(sys.stdout)
-    fitted = render.table(views, now, arguments.format, screen, header=not arguments.noheader)
-    _print("\n".join(fitted.lines))
-    if fitted.dropped and screen.room:
-        text = f"no room for {', '.join(fitted.dropped)}; -o chooses"
-        print(table.cut(text, screen.room), file=sys.stderr)
+    fitted = render.table(views, now, arguments.format, screen_of(sys.stdout), header=not arguments.noheader)
+    print_table(fitted, sys.stdout)
 
 
 def _tell(views: Sequence[JobView], now: float, found: Found, arguments: argparse.Namespace) -> None:
     """Each job's story; of an array the table and the stories of those tasks that have one."""
     jobs = story.whole_jobs(views)
     told = jobs
-    if len(jobs) > len(arguments.named):
+    if len(jobs) > len(status_jobs.named_jobs(arguments.named)):
         _print_table(views, now, arguments)
         told = [view for view in jobs if story.worth_telling(view)]
     pages = [story.story(view, now, found.held, screen_of(sys.stdout)) for view in told[:STORIES]]
@@ -166,12 +176,4 @@ def _tell(views: Sequence[JobView], now: float, found: Found, arguments: argpars
     pages += found.forgotten
     if told is not jobs and pages:
         print()
-    _print("\n\n".join(pages))
-
-
-def _print(text: str) -> None:
-    """Nothing at all for no lines. A terminal that cannot show a letter shows a question mark."""
-    if not text:
-        return
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding))
+    print_text("\n\n".join(pages), sys.stdout)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slurm_ft.cli import journal_access
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError, SlurmFtError, UsageError
-from slurm_ft.failover import brake, ledger
-from slurm_ft.slurm import accounting
+from slurm_ft.failover import brake, comment_tag, ledger
+from slurm_ft.failover.comment_tag import Tag
+from slurm_ft.slurm import accounting, nodelist
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
 from slurm_ft.status.explain import Sources, explain
@@ -19,6 +21,8 @@ from slurm_ft.status.view import JobView, views
 
 PASSED_ON = ("--user", "--partition", "--nodelist", "--name")
 UNKNOWN_JOB = "nvalid job id"
+_JOB = re.compile(r"\d{1,10}(?:_(?:\d{1,10}|\[[0-9,-]{1,200}\])|\+\d{1,5})?")
+_TASKS = re.compile(r",(?![^\[]*\])")  # a comma outside of brackets
 REFUSED = ("nvalid ", "nrecognized ", "nknown ")  # how squeue's and sacct's complaints about an option begin
 
 
@@ -37,7 +41,7 @@ def find(slurm: CommandLine, settings: Config, arguments: argparse.Namespace) ->
 
     Raises UsageError for a filter that Slurm refuses, SlurmFtError for a named job that nobody knows.
     """
-    named = [*arguments.named, *filter(None, (vars(arguments)["--jobs"] or "").split(","))]
+    named = named_jobs([*arguments.named, vars(arguments)["--jobs"] or ""])
     notes: list[str] = []
     jobs = _known(slurm, arguments, named)
     nodes = slurm.nodes()
@@ -51,6 +55,17 @@ def find(slurm: CommandLine, settings: Config, arguments: argparse.Namespace) ->
     held = brake.in_force(nodes)
     shown = [view for view in views(jobs, nodes, settings) if view.job.raw_id in chosen or arguments.states.admit(view)]
     return Found(shown, str(held) if held else "", notes, list(told.values()))
+
+
+def named_jobs(texts: Sequence[str]) -> list[str]:
+    """`12,13_[1-2]` as `12`, `13_1`, `13_2`: squeue takes a range for its first task. Raises UsageError."""
+    names = [name for text in texts for name in _TASKS.split(text) if name]
+    if odd := [name for name in names if not _JOB.fullmatch(name)]:
+        raise UsageError(f"{odd[0]!r} names no job", "Jobs are named 12, 13_4, 13_[1-3] or 20+1")
+    try:
+        return [one for name in names for one in (nodelist.expand(name) if "[" in name else (name,))]
+    except SlurmFtError as error:
+        raise UsageError(f"no range of tasks: {error.what}", "Write 13_[1-3,7]") from error
 
 
 def _not_found(names: Sequence[str], notes: list[str], *, fatal: bool) -> None:
@@ -113,10 +128,13 @@ def _finished(
 
 
 def _as_it_ended(job: JobRecord) -> JobRecord:
-    """sacct 22.05 does not know the restart count: it is one more than that of the last attempt in the ledger."""
+    """sacct 22.05 does not know the restart count: it is one more than that of the last attempt in the ledger. It keeps
+    Comments only where it is told to; a job with a ledger has asked for failover."""
     history = ledger.read(job.admin_comment)
-    last = max((attempt.number for attempt in history.attempts), default=-1) if history else -1
-    return replace(job, restarts=last + 1)
+    if history is None:
+        return job
+    last = max((attempt.number for attempt in history.attempts), default=-1)
+    return replace(job, restarts=last + 1, comment=job.comment or comment_tag.write("", Tag(history.count)) or "")
 
 
 def _from_journal(settings: Config, missing: Sequence[str], nodes: Sequence[NodeRecord]) -> dict[str, str]:
@@ -135,6 +153,6 @@ def _from_journal(settings: Config, missing: Sequence[str], nodes: Sequence[Node
 
 
 def _is(job: JobRecord, name: str) -> bool:
-    """Whether it is what was named: itself, a task of the array, a component, or one of `13_[1-3]`."""
+    """Whether it is what was named: itself, a task of the array, or a component of the het job."""
     array = job.address.partition("_")[0]
-    return name in (job.address, str(job.raw_id), array, job.het_leader) or name.partition("_[")[0] == array
+    return name in (job.address, str(job.raw_id), array, job.het_leader)

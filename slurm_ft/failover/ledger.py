@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from slurm_ft.model import Attempt, Domain, Ledger
@@ -19,9 +20,11 @@ SCHEMA_VERSION = 1
 PREFIX = "slurm_ft:"
 START = PREFIX + "{"
 TEXT_LIMIT = 160  # characters of one evidence line
+_DECODER = json.JSONDecoder()
 ATTEMPTS_KEPT = 64  # uncounted attempts (preemptions …) beyond this drop out, oldest first
 
 
+@lru_cache(maxsize=64)  # as comment_tag.read
 def read(admin_comment: str) -> Ledger | None:
     """The ledger in `admin_comment`, or None if there is none or it was damaged."""
     found = _locate(admin_comment)
@@ -78,7 +81,7 @@ def _locate(admin_comment: str) -> tuple[int, int, Ledger] | None:
     start = admin_comment.find(START)
     while start >= 0:
         try:
-            value, end = json.JSONDecoder().raw_decode(admin_comment, start + len(PREFIX))
+            value, end = _DECODER.raw_decode(admin_comment, start + len(PREFIX))
             return start, end, _from_json(value)
         except (KeyError, TypeError, ValueError, ArithmeticError):
             start = admin_comment.find(START, start + 1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from slurm_ft.failover.comment_tag import COMMENT_LIMIT, size
 
@@ -42,6 +43,7 @@ class ResumeMark:
         return self.attempt - self.since
 
 
+@lru_cache(maxsize=64)  # as comment_tag.read
 def read(comment: str) -> ResumeMark | None:
     """The first such tag in `comment`; None if there is none or it makes no sense."""
     match = _TAG.search(comment)

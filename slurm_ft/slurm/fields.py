@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 # The names that `squeue -O` and `sinfo -O` know; the same on every release.
@@ -114,6 +115,7 @@ def end_time(text: str, now: float) -> float | None:
     return float(text)
 
 
+@lru_cache(maxsize=64)
 def seconds(text: str) -> float | None:
     """A time limit as squeue and sacct print it, `1-02:03:04` or `30:00`; None for UNLIMITED and what is no time."""
     match = _LIMIT.fullmatch(text)

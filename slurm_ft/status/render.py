@@ -46,11 +46,12 @@ def delimited(views: Sequence[JobView], now: float, chosen: Sequence[Chosen], *,
 
 
 def _cut(text: str, width: int) -> str:
-    return tables.cut(text, width) if width else text
+    return tables.cut(text, width) if width and len(text) * 2 > width else text  # a letter takes two columns at most
 
 
 def _column(one: Chosen, views: Sequence[JobView], now: float) -> Column:
     field = one.field
-    cells = [_cut(tables.shown(field.text(view, now)), one.limit) for view in views]
+    texts = [field.text(view, now) for view in views]
+    cells = [_cut(text or tables.NOTHING, one.limit) for text in tables.all_printable(texts)]
     styles = [field.style(view) for view in views] if field.style else ()
     return Column(field.header, cells, field.least, field.keep, one.width, styles)

@@ -161,7 +161,7 @@ def _wrapped(line: Line, room: int | None) -> Iterator[Line]:
         yield replace(line, text=text)
         return
     space = max(room - line.indent, LEAST_ROOM)
-    first, *rest = textwrap.wrap(text, space, subsequent_indent="  ") or [""]
+    first, *rest = textwrap.wrap(text, space, subsequent_indent="  ", break_on_hyphens=False) or [""]
     yield replace(line, text=first)
     for more in rest:
         yield replace(line, text=more)

@@ -31,7 +31,7 @@ class Column:
     @property
     def natural(self) -> int:
         """As wide as it would like to be."""
-        return self.width or max(map(width, (self.header, *self.cells)), default=0)
+        return self.width or max(width(self.header), _widest(self.cells))
 
     @property
     def narrowest(self) -> int:
@@ -78,21 +78,14 @@ def fit(columns: Sequence[Column], screen: Screen = PAPER, *, header: bool = Tru
     """
     kept = _kept(columns, screen.room)
     widths = _widths(kept, screen.room)
-
-    def line(cells: Sequence[str], styles: Sequence[str]) -> str:
-        parts = []
-        for cell, style, room in zip(cells, styles, widths, strict=True):
-            fitted = cut(cell, room)
-            parts.append(screen.paint(fitted, style) + " " * (room - width(fitted)))
-        return GAP.join(parts).rstrip()
-
-    styles = [column.styles or ("",) * len(column.cells) for column in kept]
-    rows = zip(zip(*(column.cells for column in kept), strict=True), zip(*styles, strict=True), strict=True)
-    head = [line([column.header for column in kept], [BOLD] * len(kept))] if header and kept else []
-    lines = (*head, *(line(cells, row_styles) for cells, row_styles in rows))
-    return Fitted(
-        lines, tuple(column.header for column in columns if column.header not in {one.header for one in kept})
-    )
+    padded = [_padded(column, room, screen) for column, room in zip(kept, widths, strict=True)]
+    rows = [GAP.join(cells).rstrip() for cells in zip(*padded, strict=True)]
+    if header and kept:
+        names = (_filled(column.header, room, BOLD, screen) for column, room in zip(kept, widths, strict=True))
+        rows.insert(0, GAP.join(names).rstrip())
+    lines = tuple(rows)
+    there = {column.header for column in kept}
+    return Fitted(lines, tuple(column.header for column in columns if column.header not in there))
 
 
 def delimited(columns: Sequence[Column], *, header: bool = True) -> list[str]:
@@ -119,6 +112,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def all_printable(texts: Sequence[str]) -> Sequence[str]:
+    """The same for many; nearly always there is nothing to do."""
+    return texts if "".join(texts).isprintable() else [printable(text) for text in texts]
 
 
 def shown(cell: str) -> str:
@@ -150,6 +148,27 @@ def cut(text: str, room: int) -> str:
     return (kept + CUT)[:room] if room else ""
 
 
+def _padded(column: Column, room: int, screen: Screen) -> list[str]:
+    """The cells of a column, all of one width. Ten thousand of them are padded by Python itself where that will do."""
+    if not (screen.colour and column.styles) and _plain(column.cells) and _widest(column.cells) <= room:
+        return [cell.ljust(room) for cell in column.cells]
+    styles = column.styles or ("",) * len(column.cells)
+    return [_filled(cell, room, style, screen) for cell, style in zip(column.cells, styles, strict=True)]
+
+
+def _filled(text: str, room: int, style: str, screen: Screen) -> str:
+    fitted = cut(text, room)
+    return screen.paint(fitted, style) + " " * (room - width(fitted))
+
+
+def _plain(cells: Sequence[str]) -> bool:
+    return "".join(cells).isascii()
+
+
+def _widest(cells: Sequence[str]) -> int:
+    return max(map(len if _plain(cells) else width, cells), default=0)
+
+
 def _kept(columns: Sequence[Column], room: int | None) -> list[Column]:
     """As many as there is room for at their narrowest; the first one always, however narrow the terminal."""
     kept = list(columns)
@@ -166,9 +185,11 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _widths(columns: Sequence[Column], room: int | None) -> list[int]:
-    """Whoever is widest above its least gives first."""
-    widths, least = [column.natural for column in columns], [column.narrowest for column in columns]
-    while room is not None and _total(widths) > room and widths != least:
-        widest = max(range(len(widths)), key=lambda at: widths[at] - least[at])
-        widths[widest] -= 1
+    """The least important ones are cut first, each as far as it may."""
+    widths = [column.natural for column in columns]
+    excess = 0 if room is None else _total(widths) - room
+    for at in sorted(range(len(columns)), key=lambda at: columns[at].keep):
+        given = min(max(excess, 0), widths[at] - columns[at].narrowest)
+        widths[at] -= given
+        excess -= given
     return widths
