@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Attempt, Domain, JobEnd, Ledger, NodeVerdict
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord
+from slurm_ft.status.fields import ALL, DEFAULT
 
 OFF = SlurmCommandError("sacct", "failed with 1", "Slurm accounting storage is disabled")
 
@@ -356,3 +358,27 @@ def test_a_node_that_failed_for_good_still_convicts_a_job_from_accounting(
     accounts.answer = [[*ROW[:5], "FAILED", "1:0", *ROW[7:-1], "[slurm_ft limit=1]"]]
     run("-h", "-j", "99", "-o", "state,cause,attempt")
     assert capsys.readouterr().out == "Pending - maxretriesexceeded  xid79  2/2\n"
+
+
+def keys(value: object, depth: int = 0) -> Iterator[str]:
+    """As docs/status.md writes them: a dot for each level."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        yield f"{'.' * depth}{name}{'[]' if isinstance(inner, list) else ''}"
+        if isinstance(inner, list):
+            yield from (key for one in inner for key in keys(one, depth + 1))
+
+
+def test_the_page_lists_every_field_and_every_key_of_the_json(
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.set_job("12", admin_comment=FAILED_OVER, restarts=1)
+    run("--json")
+    page = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
+    table, told = page.partition("## For programs")[::2]
+    assert re.findall(r"^\| `(\w+)` \| (·?) *\|", table, re.MULTILINE) == [
+        (name, "·" if name in DEFAULT else "") for name in ALL
+    ]
+    for field in ALL.values():
+        assert f"{field.header}{': ' * bool(field.meaning)}{field.meaning} |" in table
+    names = {name for row in re.findall(r"^\| (`.*?) \|", told, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+    assert set(keys(json.loads(capsys.readouterr().out))) == names
