@@ -1,4 +1,4 @@
-# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs everything that CI runs.
+# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs the tests.
 # Both set everything up by themselves. `make help` lists the rest.
 
 VENV ?= $(shell tools/venv_path.sh)
@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix bench bench-ettr bench-checkpoint soak fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix test-pythons bench bench-ettr bench-checkpoint gpu soak fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -25,7 +25,7 @@ demo: setup ## a training loses its GPU and finishes on another node
 demo-refusal: setup ## the same training with a bug of its own: not retried
 	@$(SUDO) $(BIN)/slurm-ft demo --refusal
 
-test: lint type unit test-slurm ## everything that CI runs
+test: lint type unit test-slurm ## the tests; CI runs test-matrix too
 
 lint: setup
 	$(BIN)/ruff check .
@@ -55,6 +55,10 @@ test-specimens: setup ## each framework resumes from what was chosen after its n
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
 	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
 
+PYTHONS ?= /var/tmp/slurm_ft-pythons
+test-pythons: ## the wheel and the unit tests in each Python from 3.10 to 3.13 that is here (ONLY="…" names others)
+	@tools/test_pythons.sh $(PYTHONS) $(ONLY)
+
 test-matrix: setup ## the same with Slurm 22.05, 24.11 and 26.05, the newer ones in chroots (root; 1.6 GB in /var/cache)
 	@$(SUDO:%=% -E) tools/test_matrix.sh $(VENV) $(MATRIX)
 
@@ -67,13 +71,18 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 	$(BIN)/python bench/decide.py
 	$(SUDO) $(BIN)/python bench/job_ends.py
+	$(SUDO) $(BIN)/python bench/wide_job.py
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr
 
-bench-checkpoint: setup ## what a checkpoint costs the training, against torch.save and torch.distributed.checkpoint
-	$(BIN)/python bench/checkpoint.py --layers 24
-	$(BIN)/python bench/checkpoint.py --layers 96 --steps 4
+bench-checkpoint: setup ## what a checkpoint costs the training, against torch, its dcp and the Trainer (1.3 GB in FRAMEWORKS)
+	@tools/frameworks.sh $(FRAMEWORKS) current
+	PYTHONPATH=. $(FRAMEWORKS)/current/bin/python bench/checkpoint.py --layers 24
+	PYTHONPATH=. $(FRAMEWORKS)/current/bin/python bench/checkpoint.py --layers 96 --steps 4
+
+gpu: setup ## what needs a GPU, in under four minutes (GPU_PYTHON: a Python with torch for CUDA)
+	@tools/gpu.sh $(or $(GPU_PYTHON),$(BIN)/python)
 
 soak: setup ## 200 kills at random moments instead of a handful, ZeRO-2 saved late 50 times over (an hour)
 	SLURM_FT_KILLS=200 $(BIN)/pytest tests/checkpointing/test_own_loop.py -k killed --timeout 3600

@@ -88,6 +88,7 @@ class Config:
     limit: int = 3  # failovers of one job
     limit_max: int = 3  # what a job may raise its own limit to
     failed_step: FailedStep = FailedStep.REPORT
+    evidence_in_log: bool = True  # whether a failed job's own log is told of what it ended and why it starts again
     partitions: tuple[str, ...] = ()  # whose jobs fail over; none named: all
     rules_off: frozenset[str] = frozenset()  # rules that may not act, see SWITCHABLE
     backoff: tuple[float, ...] = (0.0, 30.0, 120.0)  # before the next attempt, by the number of the failover
@@ -141,10 +142,11 @@ def load() -> Config:
 
 
 def refuse_writable_by_others(path: Path, descriptor: int) -> None:
-    """The hooks run as root on the word of this file. Raises ConfigError."""
+    """The hooks run as root or SlurmUser on the word of this file. Raises ConfigError."""
     status = os.fstat(descriptor)
-    if os.geteuid() == 0 and status.st_uid != 0:
-        raise ConfigError(f"{path}: read by root, but owned by user id {status.st_uid}", f"chown root {path}")
+    if status.st_uid not in (0, os.geteuid()):
+        reader = "root" if os.geteuid() == 0 else f"user id {os.geteuid()}"
+        raise ConfigError(f"{path}: read by {reader}, but owned by user id {status.st_uid}", f"chown root {path}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"{path}: writable by its group or by everybody", f"chmod go-w {path}")
 
@@ -157,7 +159,7 @@ def parse(text: str, name: str = DEFAULT_CONFIG.name) -> Config:
     if len(text) > SIZE_LIMIT:
         raise ConfigError(f"{name}: more than {SIZE_LIMIT} characters", "Is it the right file?")
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=NoAliases)
     except RecursionError:
         raise ConfigError(f"{name}: nested too deeply", "Valid entries are `key: value` lines") from None
     except yaml.YAMLError as error:
@@ -181,6 +183,17 @@ def parse(text: str, name: str = DEFAULT_CONFIG.name) -> Config:
         what = f"{name}:{line}: limit: {config.limit} is above limit_max {config.limit_max}"
         raise ConfigError(what, "Raise limit_max or lower limit")
     return config
+
+
+class NoAliases(yaml.SafeLoader):
+    """A few lines of aliases can stand for gigabytes, in a value or in the message that quotes it."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Called for each node of the text."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not allowed", mark)
+        return super().compose_node(parent, index)
 
 
 def _read_entry(key: str, value: yaml.Node, where: str) -> Any:
@@ -333,6 +346,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "limit": _whole(0, 100),
     "limit_max": _whole(0, 100),
     "failed_step": _one_of(FailedStep),
+    "evidence_in_log": _switch,
     "partitions": _names,
     "rules_off": _rules,
     "backoff": _pauses,

@@ -14,10 +14,12 @@ from itertools import takewhile
 from pathlib import Path
 
 from slurm_ft.journal_entry import Entry, from_json, to_json
+from slurm_ft.state_file import give_to_owner_of, open_plain, read_newest
 
 FILE_NAME = "journal.jsonl"
 OLD_NAME = FILE_NAME + ".1"
 ROTATE_AT = 4 * 1024 * 1024  # bytes, about 7,000 decisions
+READ_AT_MOST = 4 * ROTATE_AT  # bytes of one file; it is larger only if something else wrote it
 
 
 def append(state_dir: Path, entry: Entry, rotate_at: int = ROTATE_AT) -> None:
@@ -28,7 +30,7 @@ def append(state_dir: Path, entry: Entry, rotate_at: int = ROTATE_AT) -> None:
     state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     path = state_dir / FILE_NAME
     line = json.dumps(to_json(entry), separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         give_to_owner_of(state_dir, descriptor)
         size = os.fstat(descriptor).st_size
@@ -41,13 +43,6 @@ def append(state_dir: Path, entry: Entry, rotate_at: int = ROTATE_AT) -> None:
             _rotate(path, descriptor)
     finally:
         os.close(descriptor)
-
-
-def give_to_owner_of(state_dir: Path, descriptor: int) -> None:
-    """Root may write first where the controller's SlurmUser writes later."""
-    owner, status = state_dir.stat(), os.fstat(descriptor)
-    if os.geteuid() == 0 and status.st_uid == 0 and owner.st_uid != 0:
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def _rotate(path: Path, descriptor: int) -> None:
@@ -83,10 +78,7 @@ def recent(state_dir: Path, since: float) -> list[Entry]:
 
 def _text(path: Path) -> bytes:
     """Of the two files read the newer one first: rotated meanwhile, it is read twice, which harms nobody."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
+    return read_newest(path, READ_AT_MOST)
 
 
 def _lines_with(text: bytes, mark: bytes) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from slurm_ft.classify.catalogue import SXIDS, XIDS
 from slurm_ft.classify.fact import Blame
 from slurm_ft.classify.facts import FACTS
 from slurm_ft.classify.overrides import Override
-from slurm_ft.config import refuse_writable_by_others
+from slurm_ft.config import SIZE_LIMIT, NoAliases, refuse_writable_by_others
 from slurm_ft.errors import ConfigError
 from slurm_ft.model import EventKind, NodeAction
 
@@ -48,15 +48,17 @@ def load_overrides(path: Path | None) -> Overrides:
     try:
         with path.open(encoding="utf-8") as file:
             refuse_writable_by_others(path, file.fileno())
-            return parse_overrides(file.read(), str(path))
+            return parse_overrides(file.read(SIZE_LIMIT + 1), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", "Mend it, or remove verdict_overrides") from error
 
 
 def parse_overrides(text: str, name: str) -> Overrides:
     """Turn the YAML `text` of the file `name` into overrides. Raises ConfigError."""
+    if len(text) > SIZE_LIMIT:
+        raise ConfigError(f"{name}: more than {SIZE_LIMIT} characters", "Is it the right file?")
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=NoAliases)
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}", "Mend the syntax") from error
     found: dict[tuple[EventKind, int | str], Override] = {}
@@ -112,6 +114,8 @@ def _choice(values: dict[str, yaml.Node], key: str, valid: dict[str, T], where: 
     node = values.get(key)
     if node is None:
         return None
+    if not isinstance(node, yaml.ScalarNode):
+        raise _error(node, name, f"{where}: {key}: expected one word", valid)
     if node.value not in valid:
         raise _error(node, name, f"{where}: {key}: {node.value!r} is unknown", valid)
     return valid[node.value]

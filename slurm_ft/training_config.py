@@ -18,6 +18,8 @@ from slurm_ft.errors import SlurmFtError
 
 KEY = "resume_from_checkpoint"
 SUFFIXES = (".yaml", ".yml", ".json")
+SIZE_LIMIT = 1 << 20  # bytes
+NODES_LIMIT = 100_000  # values, each alias counted as all that it stands for
 
 
 def resuming_copy(config: Path, output_dir: Path, checkpoint: Path | None) -> Path:
@@ -27,7 +29,8 @@ def resuming_copy(config: Path, output_dir: Path, checkpoint: Path | None) -> Pa
     """
     target = state_directory(output_dir.absolute()) / config.name
     try:
-        text = config.read_bytes().decode("utf-8-sig")
+        with config.open("rb") as file:
+            text = file.read(SIZE_LIMIT + 1).decode("utf-8-sig")
         changed = rewritten(text, None if checkpoint is None else str(checkpoint))
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, changed)
@@ -46,16 +49,35 @@ class ConfigError(Exception):
 
 def rewritten(text: str, checkpoint: str | None) -> str:
     """Return the text with the key set; None sets null. Raises ConfigError."""
+    if len(text) > SIZE_LIMIT:
+        raise ConfigError(f"it has more than {SIZE_LIMIT} bytes")
     value = "null" if checkpoint is None else json.dumps(checkpoint, ensure_ascii=False)  # a string in both languages
     try:
         root = yaml.compose(text)
+        _refuse_bomb(root)
         changed = _with_value(text, root, value)
         same = yaml.safe_load(changed) == {**yaml.safe_load(text), KEY: checkpoint}
     except yaml.YAMLError as error:
         raise ConfigError(f"it cannot be parsed: {error}") from error
+    except RecursionError:
+        raise ConfigError("it is nested too deeply, or an alias stands for itself") from None
     if not same:
         raise ConfigError(f"{KEY} cannot be set in it")
     return changed
+
+
+def _refuse_bomb(root: yaml.Node | None) -> None:
+    """A few lines of aliases can stand for more values than anybody can load or compare. Raises ConfigError."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+            sizes[id(node)] = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(map(size, parts))
+        return sizes[id(node)]
+
+    if root is not None and size(root) > NODES_LIMIT:
+        raise ConfigError(f"its aliases stand for more than {NODES_LIMIT} values")
 
 
 def _with_value(text: str, root: Any, value: str) -> str:

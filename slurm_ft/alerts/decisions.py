@@ -26,6 +26,8 @@ MARKS: Mapping[str, tuple[Kind, str]] = {
     "restarted_from_zero": (Kind.NOT_RESUMED, "training began at step 0 although a checkpoint was chosen"),
     "resumed_elsewhere": (Kind.NOT_RESUMED, "training did not go on from the checkpoint that was chosen"),
     "no_valid_checkpoint": (Kind.NO_VALID_CHECKPOINT, "there are checkpoints, and none of them is whole"),
+    "checkpoints_lost": (Kind.NO_VALID_CHECKPOINT, "the checkpoints of its earlier attempts are gone"),
+    "no_room": (Kind.OPERATION, "its output directory has no room for another checkpoint"),
     "checkpointing_disabled": (Kind.CHECKPOINTING_DISABLED, "saving failed too often and is off"),
 }
 RESTARTS = (Action.REQUEUE, Action.RECORD)

@@ -11,9 +11,11 @@ from typing import Any
 from slurm_ft.alert import from_json, to_json
 from slurm_ft.alerts import spool
 from slurm_ft.alerts.outbox import Delivery, Message, Outbox, Told
+from slurm_ft.state_file import read_newest
 
 FILE_NAME = "outbox.json"
 SCHEMA_VERSION = 1
+READ_AT_MOST = 32 << 20  # bytes; all that may wait and be remembered is less
 
 
 def load(state_dir: Path) -> Outbox:
@@ -22,8 +24,8 @@ def load(state_dir: Path) -> Outbox:
     Raises OSError.
     """
     try:
-        return _parsed(json.loads((state_dir / spool.DIRECTORY / FILE_NAME).read_bytes()))
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _parsed(json.loads(read_newest(state_dir / spool.DIRECTORY / FILE_NAME, READ_AT_MOST)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Outbox()
 
 

@@ -23,7 +23,7 @@ from slurm_ft.alerts.outbox import Message, Outbox
 from slurm_ft.alerts.secret import ChannelError
 from slurm_ft.alerts.spooling import LOCK
 from slurm_ft.config import Config
-from slurm_ft.journal import give_to_owner_of
+from slurm_ft.state_file import give_to_owner_of
 
 PASS_LIMIT = 60.0  # seconds that the channels have together, one beside the other
 MOST_PASSES = 10  # then the next sender goes on; a bound, should hooks spool without end

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slurm_ft.alert import Alert, from_json, to_json
-from slurm_ft.journal import give_to_owner_of
+from slurm_ft.state_file import give_to_owner_of
 
 DIRECTORY = "alerts"
 NEW = "new"

@@ -18,6 +18,7 @@ from .layout import Layout, Part, ResumeBy, ResumePoint, State, Tracker
 from .printable import printable
 from .quarantine import Moved, quarantine, quarantined, restore
 from .resume_record import read_record, write_record
+from .room import Room, room_for_another
 from .states import states_of, warnings
 from .trackers import repair_trackers
 
@@ -38,6 +39,7 @@ __all__ = [
     "Request",
     "ResumeBy",
     "ResumePoint",
+    "Room",
     "Search",
     "State",
     "Tracker",
@@ -54,6 +56,7 @@ __all__ = [
     "repair_trackers",
     "restore",
     "resume_by",
+    "room_for_another",
     "states_of",
     "warnings",
     "write_record",

@@ -34,16 +34,16 @@ def act_on(search: Search, *, quarantine_when: str = "auto", job_id: str = "manu
     """Move broken checkpoints aside and repair trackers, as the layout needs. Raises CheckpointError.
 
     `auto` moves only what the framework's own "latest" would pick: it takes the highest number or the newest time, and
-    the broken ones are newer than the point. With a tracker, setting it is enough; if nothing is valid, it goes aside.
+    the broken ones are newer than the point. With a tracker, setting it is enough; where none is valid, it goes aside.
     """
     moved = [
         quarantine(search.directory, rejected, job_id)
         for rejected in (search.rejected if _to_move(search, quarantine_when) else ())
     ]
-    if search.point is None and quarantine_when != "never":
+    if quarantine_when != "never":
         moved += [quarantine(search.directory, tracker, job_id) for tracker in _misleading_trackers(search)]
     trackers = repair_trackers(search.layout, search.point) if search.point else ()
-    return Actions(tuple(moved), trackers)
+    return Actions(tuple(filter(None, moved)), trackers)
 
 
 def _to_move(search: Search, when: str) -> bool:
@@ -53,13 +53,15 @@ def _to_move(search: Search, when: str) -> bool:
 
 
 def _misleading_trackers(search: Search) -> Iterator[Rejected]:
-    """Trackers beside broken checkpoints when none is valid: training is to start from scratch, and they prevent it."""
+    """Trackers beside broken checkpoints, and not beside the point: the framework would load what they name."""
     places = dict.fromkeys(rejected.candidate.path.parent for rejected in search.rejected)
+    if search.point:
+        places.pop(search.point.path.parent, None)
     for tracker in search.layout.trackers:
         for path in (place / tracker.name for place in places if not tracker.inside):
             if path.is_file():
                 candidate = Candidate(0, path, search.layout, search.directory)
-                yield Rejected(candidate, inconsistent("it names a checkpoint, and none is valid"))
+                yield Rejected(candidate, inconsistent("it names a checkpoint, and none beside it is valid"))
 
 
 def resume_by(search: Search) -> ResumeBy:

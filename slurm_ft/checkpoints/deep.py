@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
 from threading import local
 from typing import TYPE_CHECKING
 
+from .crc32 import crc32
 from .finding import VALID, Finding, corrupt, incomplete
 from .formats.source import Source, Span, Values, opened
 from .manifest import hasher
@@ -118,7 +118,7 @@ def _check(source: Source, span: Span, buffer: memoryview) -> tuple[Finding, Seq
     digest = hasher(span.digest.algorithm) if span.digest else None
     for offset, content in _chunks(source, span, buffer):
         if span.crc is not None:
-            crc = zlib.crc32(content, crc)
+            crc = crc32(content, crc)
         if digest is not None:
             digest.update(content)
         looks.extend(_look(span.values, offset, content))

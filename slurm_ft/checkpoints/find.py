@@ -15,9 +15,10 @@ from .candidate import Candidate
 from .errors import UnknownFrameworkError, UnreadableCheckpointError
 from .files import Files, list_files
 from .layouts import BY_NAME, LAYOUTS
+from .layouts.concurrent import CONCURRENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .layout import Layout
 
@@ -38,16 +39,21 @@ class Candidates:
 def find_candidates(output_dir: Path, framework: str = AUTO) -> Candidates:
     """List the candidates of one layout; `auto` takes the first whose names and content are there.
 
-    A directory that does not exist yet has none. Raises UnreadableCheckpointError, UnknownFrameworkError.
+    A directory that does not exist yet has none. What a loop of one's own committed stays its own, whichever framework
+    was named: the Trainer's rules would call all of it incomplete, and move it away. Raises UnreadableCheckpointError,
+    UnknownFrameworkError.
     """
     if framework != AUTO and framework not in BY_NAME:
         raise UnknownFrameworkError(framework, tuple(BY_NAME))
     directory = Path(os.path.abspath(output_dir))  # noqa: PTH100 - absolute, but with the user's own links in it
     exists = _names(directory) is not None
-    if framework != AUTO:
-        layout = BY_NAME[framework]
-        return Candidates(directory, exists, layout, _of_layout(layout, directory))
-    return _detect(directory, exists=exists)
+    if framework == AUTO:
+        return _detect(directory, exists=exists)
+    layout = BY_NAME[framework]
+    found = _of_layout(layout, directory)
+    if layout.entry == CONCURRENT.entry and _is(CONCURRENT, found):
+        layout, found = CONCURRENT, _of_layout(CONCURRENT, directory)
+    return Candidates(directory, exists, layout, found)
 
 
 def find_one(path: Path, framework: str = AUTO) -> Candidate | None:
@@ -68,11 +74,15 @@ def _detect(directory: Path, *, exists: bool) -> Candidates:
     named = Candidates(directory, exists, LAYOUTS[-1], ())
     for layout in LAYOUTS if exists else ():
         found = _of_layout(layout, directory)
-        if any(_looks_like(layout, candidate) for candidate in found[:LOOK_AT]):
+        if _is(layout, found):
             return Candidates(directory, exists, layout, found)
         if found and not named.entries:
             named = Candidates(directory, exists, layout, found)
     return named
+
+
+def _is(layout: Layout, found: Sequence[Candidate]) -> bool:
+    return any(_looks_like(layout, candidate) for candidate in found[:LOOK_AT])
 
 
 def _looks_like(layout: Layout, candidate: Candidate) -> bool:

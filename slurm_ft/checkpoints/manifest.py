@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zlib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from .crc32 import crc32
 from .finding import Finding, corrupt, incomplete, inconsistent, note
 from .formats.source import DamagedError, Digest, Span
 
@@ -146,13 +146,13 @@ class Hasher(Protocol):
 
 
 class _Crc32:
-    """zlib.crc32 with the interface of a hash."""
+    """CRC-32 with the interface of a hash."""
 
     def __init__(self) -> None:
         self.value = 0
 
     def update(self, content: memoryview) -> None:
-        self.value = zlib.crc32(content, self.value)
+        self.value = crc32(content, self.value)
 
     def hexdigest(self) -> str:
         return f"{self.value:08x}"

@@ -38,13 +38,18 @@ class Moved:
     reason: str = ""
 
 
-def quarantine(output_dir: Path, rejected: Rejected, job_id: str) -> Moved:
-    """Rename one broken checkpoint out of the output directory. Raises CheckpointError if that cannot be done."""
+def quarantine(output_dir: Path, rejected: Rejected, job_id: str) -> Moved | None:
+    """Rename one broken checkpoint out of the output directory; None if it is gone: another process was faster.
+
+    Raises CheckpointError if that cannot be done.
+    """
     origin = rejected.candidate.path
     for base in (output_dir.parent / QUARANTINE / output_dir.name, output_dir / QUARANTINE):
         try:
             return _move(origin, base, rejected, job_id)
         except OSError as error:
+            if not os.path.lexists(origin):
+                return None
             if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS):
                 raise _failed(origin, error) from error
             failure = error

@@ -11,16 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slurm_ft import config
+from slurm_ft import config, log_marks
 from slurm_ft.checkpoints.printable import printable
 from slurm_ft.errors import SlurmFtError
+from slurm_ft.launch import restart_line
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
+from slurm_ft.slurm.environment import restart_of
 from slurm_ft.status.view import Failovers, failovers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+
+    from slurm_ft.slurm.protocol import JobRecord
 
 ANSWER_SECONDS = 5.0  # a job's start waits for this
 
@@ -32,6 +36,7 @@ class JobInfo:
     excluded: str  # the whole exclusion as a nodelist expression, the user's own and ours; empty for none
     failovers: Failovers
     comment: str = ""
+    again: str = ""  # the line that tells why the job starts again; empty at its first start
 
 
 def ask_slurm(environ: Mapping[str, str]) -> JobInfo | None:
@@ -43,28 +48,27 @@ def ask_slurm(environ: Mapping[str, str]) -> JobInfo | None:
         slurm = replace(CommandLine.of(settings), timeout=ANSWER_SECONDS, tries=1)
         address = environment.job_key(environ).address
         job = slurm.job(address)
-        return JobInfo(slurm.excluded_nodes(job.address), failovers_of(job, (), settings), job.comment) if job else None
+        return _info(job, slurm, settings, restart_of(environ)) if job else None
     except SlurmFtError:
         return None
+
+
+def _info(job: JobRecord, slurm: CommandLine, settings: config.Config, restart: int) -> JobInfo:
+    again = restart_line.compose(job, settings, restart)
+    return JobInfo(slurm.excluded_nodes(job.address), failovers_of(job, (), settings), job.comment, again)
 
 
 def banner(environ: Mapping[str, str], info: JobInfo | None, resume: str, now: datetime) -> str:
     """Compose the line. `resume` says where training starts, e.g. `step 120`; `now` carries its time zone."""
     parts = (
-        f"slurm_ft job {environ.get(environment.JOB_ID, '-')} attempt {_attempt(environ, info)}",
+        f"{environ.get(environment.JOB_ID, '-')} attempt {_attempt(environ, info)}",
         f"restart {restart_of(environ)}",
         f"node(s) {environ.get(environment.NODELIST, '-')}",
         f"excluded {_excluded(environ, info)}",
         f"resume {resume}",
         now.isoformat(timespec="seconds"),
     )
-    return f"==== {' · '.join(printable(part) for part in parts)} ===="
-
-
-def restart_of(environ: Mapping[str, str]) -> int:
-    """How often Slurm has restarted this job, for whatever reason. It sets the count from the first restart on."""
-    count = environ.get(environment.JOB_RESTARTS, "")
-    return int(count) if count.isdecimal() else 0
+    return log_marks.banner(printable(part) for part in parts)
 
 
 def _attempt(environ: Mapping[str, str], info: JobInfo | None) -> str:

@@ -19,6 +19,7 @@ from slurm_ft import config
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.lab.errors import LabError
 from slurm_ft.lab.resources import resource
+from slurm_ft.log_marks import BANNER
 from slurm_ft.model import JobState
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.status import render
@@ -32,7 +33,6 @@ TIMEOUT_S = 120.0
 FAULT_FILE = "fault"
 XID, XID_TEXT = 79, "GPU has fallen off the bus."
 GOES_ON = (JobState.PENDING, JobState.RUNNING, JobState.FAILOVER_IN_PROGRESS)
-BANNER = "==== slurm_ft job "
 
 
 @dataclass

@@ -17,9 +17,12 @@ HOOKS = {
     "node-gate": "slurm_ft.node.gate",
     "gate-release": "slurm_ft.node.gate_release",
     "nvml-snapshot": "slurm_ft.node.nvml_snapshot_hook",
+    "restart-line": "slurm_ft.launch.restart_line",
     "slurmctld-epilog": "slurm_ft.controller.epilog",
     "slurmctld-prolog": "slurm_ft.controller.prolog",
 }
+
+UMASK = 0o027  # whatever slurmd's own is: what hooks write names users' jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one hook with the environment that Slurm gave it."""
+    os.umask(UMASK)
     settings = config.Config()
     try:
         settings = config.load()

@@ -17,9 +17,11 @@ from slurm_ft.errors import SlurmFtError
 # name -> (module with `configure(parser)` and `run(arguments)`, one line of help)
 COMMANDS = {
     "status": ("slurm_ft.cli.status", "show jobs as squeue does, with their failovers and causes"),
+    "logs": ("slurm_ft.cli.logs", "show a job's output, attempt by attempt; follow it across a restart"),
     "explain": ("slurm_ft.cli.explain", "say what was seen, decided and done about each attempt of a job"),
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
     "run": ("slurm_ft.cli.run", "resume and start a training: the whole of it, once per attempt"),
+    "check": ("slurm_ft.cli.check", "find what in an sbatch script would spoil a failover"),
     "template": ("slurm_ft.cli.template", "list, show or write sbatch scripts for the launchers and frameworks"),
     "advise": ("slurm_ft.cli.advise", "how often to save, from what a save costs and how often nodes fail"),
     "checkpoints": ("slurm_ft.cli.checkpoints", "list and validate checkpoints; move back what was moved aside"),
@@ -33,6 +35,9 @@ COMMANDS = {
     "pause": ("slurm_ft.cli.pause", "stop all drains and failovers of the cluster at once (operators)"),
     "unpause": ("slurm_ft.cli.unpause", "let them go on, also after the breaker has opened (operators)"),
     "metrics": ("slurm_ft.cli.metrics", "print metrics for Prometheus, or write them for node_exporter"),
+    "install": ("slurm_ft.cli.install", "put slurm_ft into this machine's service, or print what that would change"),
+    "uninstall": ("slurm_ft.cli.uninstall", "undo what `slurm-ft install` made here"),
+    "doctor": ("slurm_ft.cli.doctor", "check that a fault would be found, decided on and told, all the way"),
     "lab": ("slurm_ft.lab.command", "start a real Slurm cluster on this machine, to try things"),
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),

@@ -26,25 +26,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_ft.checkpoints import (
-    Actions,
     CheckpointError,
     Level,
     Policy,
+    ResumePoint,
     Search,
     Verdict,
     act_on,
     choose,
     printable,
+    read_record,
+    room_for_another,
     write_record,
 )
 from slurm_ft.checkpoints.act import QUARANTINE_CHOICES
 from slurm_ft.checkpoints.layouts import BY_NAME
-from slurm_ft.cli.banner import JobInfo, ask_slurm, banner, restart_of
+from slurm_ft.cli.banner import JobInfo, ask_slurm, banner
 from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.cli.progress_bar import ProgressBar
 from slurm_ft.cli.supervised import HangingStorageError, supervised
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.launch.choice import Choice
+from slurm_ft.launch.restart_line import TOLD
+from slurm_ft.slurm import environment
+from slurm_ft.slurm.environment import restart_of
 
 if TYPE_CHECKING:
     import argparse
@@ -55,13 +60,6 @@ LEVELS = {level.word: level for level in Level}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     declare_search(parser)
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=1800.0,
-        metavar="SECONDS",
-        help="give up if the storage has not answered by then (default 1800)",
-    )
 
 
 def declare_search(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +88,13 @@ def declare_search(parser: argparse.ArgumentParser) -> None:
         help="rename broken checkpoints away, reversibly (default auto: only where the framework would pick one)",
     )
     parser.add_argument("--world-size", type=int, metavar="N", help="ranks of this job, where the layout depends on it")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=1800.0,
+        metavar="SECONDS",
+        help="give up if the storage has not answered by then (default 1800)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,6 +125,8 @@ def _decide_and_assign(args: argparse.Namespace) -> int:
 
 def decide(args: argparse.Namespace, info: JobInfo | None) -> Choice:
     """Choose, act on it, and say in the log what and why. Raises SlurmFtError: then training must not start."""
+    if info and info.again and TOLD not in os.environ:
+        _log(info.again)
     with translated():
         try:
             search = choose(args.output_dir, args.framework, _policy(args))
@@ -127,10 +134,14 @@ def decide(args: argparse.Namespace, info: JobInfo | None) -> Choice:
         except CheckpointError:
             _log(banner(os.environ, info, "impossible", datetime.now(timezone.utc)))
             raise
+    step = (read_record(search.directory) or {}).get("step")
+    choice = Choice(search, actions, step if isinstance(step, int) else None, room_for_another(search))
     _log(banner(os.environ, info, _resume(search), datetime.now(timezone.utc)))
-    for line in report(search, restart_of(os.environ), actions):
+    if (tasks := environment.tasks_of_step(os.environ)) > 1:
+        _log(f"slurm_ft: WARNING: each of {tasks} tasks chooses for itself: start slurm-ft once, before srun")
+    for line in report(choice, restart_of(os.environ)):
         _log(line)
-    return Choice(search, actions)
+    return choice
 
 
 def _policy(args: argparse.Namespace) -> Policy:
@@ -150,8 +161,9 @@ def assignments(choice: Choice) -> str:
     return "".join(exports) + f"unset {' '.join(unset)}\n" * bool(unset)
 
 
-def report(search: Search, restart: int, actions: Actions = Actions()) -> list[str]:  # noqa: B008 - frozen
+def report(choice: Choice, restart: int) -> list[str]:
     """Return the lines for the log: each checkpoint passed over and why, and why training starts where it does."""
+    search, actions = choice.search, choice.actions
     lines = [
         f"slurm_ft: passed over {printable(rejected.candidate.path.name)} (step {rejected.candidate.step}): "
         f"{rejected.finding.verdict.value}: {printable(rejected.finding.reason)}"
@@ -161,13 +173,10 @@ def report(search: Search, restart: int, actions: Actions = Actions()) -> list[s
     if actions.moved:
         lines.append(f"slurm_ft: `slurm-ft checkpoints restore {shlex.quote(str(search.directory))}` moves them back")
     lines += [f"slurm_ft: {printable(str(path))} names the chosen checkpoint now" for path in actions.trackers]
-    return lines + ([_scratch(search, restart)] if search.point is None else list(_remarks(search)))
+    return lines + (_remarks(choice, search.point) if search.point else [_scratch(choice, restart)])
 
 
-def _remarks(search: Search) -> list[str]:
-    point = search.point
-    if point is None:
-        return []
+def _remarks(choice: Choice, point: ResumePoint) -> list[str]:
     name = printable(point.path.name)
     remarks = []
     if point.finding.verdict is not Verdict.VALID:
@@ -175,10 +184,14 @@ def _remarks(search: Search) -> list[str]:
         remarks.append(f"slurm_ft: WARNING: {name} is {point.finding.verdict.value}: {reason}")
     if point.finding.note:
         remarks.append(f"slurm_ft: {name}: {printable(point.finding.note)}")
+    if choice.room and not choice.room.enough:
+        directory = printable(str(choice.search.directory))
+        remarks.append(f"slurm_ft: WARNING: {choice.room}: the next save into {directory} may fail. Remove what is old")
     return remarks
 
 
-def _scratch(search: Search, restart: int) -> str:
+def _scratch(choice: Choice, restart: int) -> str:
+    search = choice.search
     directory = printable(str(search.directory))
     if search.rejected:
         names = ", ".join(printable(rejected.candidate.path.name) for rejected in search.rejected)
@@ -188,6 +201,12 @@ def _scratch(search: Search, restart: int) -> str:
             f"slurm_ft: WARNING: {directory} does not exist after restart {restart}: starting from scratch. "
             "If an earlier attempt saved there, its file system is not mounted on this node"
         )
+    if choice.lost:
+        return (
+            f"slurm_ft: WARNING: no checkpoint is left in {directory}, and the last attempt went on from step "
+            f"{choice.before}: starting from scratch. A framework that keeps one deletes it before the next is whole: "
+            "let it keep two"
+        )
     return f"slurm_ft: no checkpoint in {directory} yet: starting from scratch"
 
 
@@ -196,7 +215,9 @@ def _resume(search: Search) -> str:
 
 
 def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    """Into the job's log. Of the tasks of a step that each run this, the first one speaks."""
+    if environment.first_task(os.environ):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _hand_over(text: str) -> None:

@@ -22,11 +22,13 @@ from slurm_ft import config
 from slurm_ft.checkpoints import Search, printable
 from slurm_ft.checkpoints.find import AUTO
 from slurm_ft.cli import resume
-from slurm_ft.cli.banner import ask_slurm
+from slurm_ft.cli.banner import JobInfo, ask_slurm
+from slurm_ft.cli.supervised import supervised
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.launch import extension_locks, start, validator
 from slurm_ft.launch.arguments import configuration, with_resume
 from slurm_ft.launch.attempt import begin
+from slurm_ft.launch.choice import Choice
 from slurm_ft.launch.environment import training_environment
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
@@ -52,13 +54,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Never returns when all goes well: this process becomes the training. Raises SlurmFtError."""
+    """Never returns when all goes well: this process becomes the training. Raises SlurmFtError; an error of the choice
+    has been told already, and its exit code is returned."""
     command: Sequence[str] = arguments.command
     if not command:
         raise SlurmFtError("there is no command to run", "Write it behind `--`: slurm-ft run … -- srun python train.py")
     path = start.program(command, os.environ)
     info = ask_slurm(os.environ)
-    choice = resume.decide(arguments, info)
+    code, decided = supervised(
+        partial(_decide, arguments, info), arguments.timeout, printable(str(arguments.output_dir))
+    )
+    if code:
+        return code
+    choice = Choice.decode(decided)
     words = _with_configuration(command, choice.search) or with_resume(
         command, choice.arguments, choice.search.layout.name, named=arguments.framework != AUTO
     )
@@ -71,6 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
     attempt = begin(choice, environ, info.comment if info else "", stop=arguments.stop_on_restart_from_zero)
     start.beside(attempt.accompany)
     start.become(path, words, environ)
+    return 0
+
+
+def _decide(arguments: argparse.Namespace, info: JobInfo | None) -> int:
+    """Choose in a process of its own: one that waits for a dead file server cannot be interrupted."""
+    sys.stdout.buffer.write(resume.decide(arguments, info).encode())
     return 0
 
 

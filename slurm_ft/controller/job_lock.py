@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_ft.errors import SlurmFtError
-from slurm_ft.journal import give_to_owner_of
+from slurm_ft.state_file import give_to_owner_of, open_plain
 
 DIRECTORY = "locks"
 SLOTS = 256
@@ -48,7 +48,7 @@ def _open(state_dir: Path, raw_id: int) -> int | None:
         if not directory.exists():
             directory.mkdir(mode=0o750, parents=True, exist_ok=True)
             _give_directory(directory)
-        descriptor = os.open(directory / str(raw_id % SLOTS), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = open_plain(directory / str(raw_id % SLOTS), os.O_RDWR | os.O_CREAT)
     except OSError:
         return None
     give_to_owner_of(state_dir, descriptor)
@@ -57,7 +57,7 @@ def _open(state_dir: Path, raw_id: int) -> int | None:
 
 def _give_directory(directory: Path) -> None:
     """See give_to_owner_of: `slurm-ft reconcile` may be run by root."""
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         give_to_owner_of(directory.parent, descriptor)
     finally:

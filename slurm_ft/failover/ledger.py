@@ -21,6 +21,7 @@ PREFIX = "slurm_ft:"
 START = PREFIX + "{"
 TEXT_LIMIT = 160  # characters of one evidence line
 _DECODER = json.JSONDecoder()
+DAMAGED_MOST = 64  # damaged ledgers before ours that are looked through; each costs a look at all of the text
 ATTEMPTS_KEPT = 64  # uncounted attempts (preemptions …) beyond this drop out, oldest first
 
 
@@ -79,11 +80,13 @@ def _bounded(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
 def _locate(admin_comment: str) -> tuple[int, int, Ledger] | None:
     """Where the first whole ledger stands. A damaged one is foreign text: what is written behind it must be found."""
     start = admin_comment.find(START)
-    while start >= 0:
+    for _ in range(DAMAGED_MOST):
+        if start < 0:
+            break
         try:
             value, end = _DECODER.raw_decode(admin_comment, start + len(PREFIX))
             return start, end, _from_json(value)
-        except (KeyError, TypeError, ValueError, ArithmeticError):
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError):
             start = admin_comment.find(START, start + 1)
     return None
 

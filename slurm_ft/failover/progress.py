@@ -24,6 +24,9 @@ LIFETIME = 7 * 86400.0  # seconds after which nobody waits for a running job to 
 BEGIN_TIME = 125.0  # seconds; Slurm's own wait of 121 s is over then
 FINDS_ITS_WAY = 3600.0  # seconds in which a job that was requeued by a killed hook has left COMPLETING
 CLOCK_STEP = 2.0  # seconds; Slurm's times are whole ones
+# Seconds after which a slurmctld that was killed, and came back with a saved state older than the attempt's end, is not
+# expected to notice by itself. One whose backup takes over does within a minute; 22.05 had not after eight (measured).
+LOST_END = 120.0
 # Reason of a COMPLETING job that was cancelled: none, or one of its start (measured on 22.05). Its hook is told 0:0,
 # but the one that slurmctld starts again after a restart is told the exit code. Should the job show FAILED in the end,
 # it is requeued then.
@@ -185,9 +188,21 @@ def _not_requeued(progress: Progress, job: JobRecord, now: float) -> Next:
         cancelled = job.reason in NO_FAILURE and (job.exit_code, job.exit_signal) != (0, 0)
         return Next(Step.WAIT, "cancelled, as it seems: no reason") if cancelled else Next(Step.REQUEUE)
     if job.state == "RUNNING":
-        # A backup controller took over from a saved state that is older than the end, which it will notice by itself.
-        return Next(Step.WAIT, "its controller has lost the end of the attempt")
+        return _lost_end(progress, job, now)
     return _late_requeue(progress, job, now)
+
+
+def _lost_end(progress: Progress, job: JobRecord, now: float) -> Next:
+    """slurmctld came back with a saved state that is older than the end of the attempt: nothing runs any more.
+
+    Only the start tells it from an attempt that was started once more under the same restart count.
+    """
+    why = "its controller has lost the end of the attempt"
+    if job.started is None or progress.decided.started is None:
+        return Next(Step.WAIT, why)
+    if abs(job.started - progress.decided.started) > CLOCK_STEP:
+        return Next(Step.CLOSE, "not requeued: the attempt was started once more")
+    return Next(Step.WAIT if now - progress.decided.at < LOST_END else Step.REQUEUE, why)
 
 
 def _late_requeue(progress: Progress, job: JobRecord, now: float) -> Next:

@@ -40,7 +40,7 @@ def populate(
     _directories(layout, user, slurm_user)
     _write(layout.slurm_conf, texts.slurm_conf_text(spec, layout))
     _write(layout.etc / "gres.conf", texts.gres_conf_text(spec, layout))
-    if (cgroup := texts.cgroup_conf_text(slurm.version)) is not None:
+    if (cgroup := texts.cgroup_conf_text(spec, slurm.version)) is not None:
         _write(layout.etc / "cgroup.conf", cgroup)
     _write(layout.config, texts.slurm_ft_config_text(spec, layout, slurm.bin))
     _write(layout.etc / "hosts", f"{Path('/etc/hosts').read_text()}\n{BACKUP_ADDRESS} {BACKUP_HOST}\n")
@@ -84,8 +84,10 @@ def _directories(layout: Layout, user: struct_passwd, slurm_user: struct_passwd)
     _directory(layout.base / "home" / user.pw_name, user)
     _directory(layout.shared)
     layout.shared.chmod(0o1777)
+    (layout.base / "state" / "slurm_ft").chmod(0o750)  # as an installation has it
     log = layout.log / "slurm_ft.log"  # the nodes' root and the controller's SlurmUser both append
     log.touch()
+    log.chmod(0o640)
     os.chown(log, slurm_user.pw_uid, slurm_user.pw_gid)
 
 

@@ -36,7 +36,8 @@ class LabSpec:
     `hooks` maps a name of HOOKS to a script that takes its place, or to None for "not installed"; a name that is
     missing means our own hook. `slurm_conf` holds further lines; one that sets a parameter that we set too replaces
     ours. `config` overrides keys of slurm_ft.yaml. `keep` leaves the directory in place when the lab is stopped.
-    `backup` prepares a second slurmctld (Lab.start_backup).
+    `backup` prepares a second slurmctld (Lab.start_backup). `cgroup_conf` holds the lines of cgroup.conf, for a lab
+    whose `slurm_conf` asks for cgroups; without any there are none, since they are seldom writable in a container.
     """
 
     nodes: int = 3
@@ -47,6 +48,7 @@ class LabSpec:
     user: str = "nobody"
     slurm_user: str = "root"
     slurm_conf: tuple[str, ...] = ()
+    cgroup_conf: tuple[str, ...] = ()
     config: Mapping[str, object] = field(default_factory=dict)
     hooks: Mapping[str, Path | None] = field(default_factory=dict)
     keep: bool = False
@@ -74,7 +76,8 @@ class LabSpec:
         values = {key: value for key, value in plain.items() if key in known}
         values["base"], values["slurm_prefix"] = _path(values["base"]), _path(values["slurm_prefix"])
         values["hooks"] = {name: _path(script) for name, script in values["hooks"].items()}
-        values["slurm_conf"] = tuple(values["slurm_conf"])
+        for name in ("slurm_conf", "cgroup_conf"):
+            values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
 

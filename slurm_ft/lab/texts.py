@@ -40,8 +40,10 @@ def gres_conf_text(spec: LabSpec, layout: Layout) -> str:
     return f"Name=gpu File={layout.base}/dev/gpu{numbers}\n"
 
 
-def cgroup_conf_text(version: tuple[int, ...]) -> str | None:
-    """cgroup.conf, or None for a Slurm that would not know the value. Containers seldom may write cgroups."""
+def cgroup_conf_text(spec: LabSpec, version: tuple[int, ...]) -> str | None:
+    """cgroup.conf, or None for a Slurm that needs none without cgroups and would not know the value."""
+    if spec.cgroup_conf:
+        return "".join(f"{line}\n" for line in spec.cgroup_conf)
     return "CgroupPlugin=disabled\n" if fields.CGROUP_PLUGIN_DISABLED.on(version) else None
 
 

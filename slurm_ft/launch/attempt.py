@@ -16,7 +16,9 @@ from slurm_ft.launch import record
 from slurm_ft.launch.alert import alert
 from slurm_ft.launch.choice import Choice
 from slurm_ft.launch.continuation import Conclusion
+from slurm_ft.launch.environment import VENDOR
 from slurm_ft.launch.follow import Follower
+from slurm_ft.launch.saving import SavingWatch
 from slurm_ft.launch.start import Training
 from slurm_ft.slurm import environment
 from slurm_ft.slurm.cli import CommandLine
@@ -25,37 +27,51 @@ RETRIES = (0.0, 5.0, 30.0)  # seconds before each try to write the Comment
 SETTLE = 5.0  # seconds
 SAME_STEP = "same_step"
 NO_VALID_CHECKPOINT = "no_valid_checkpoint"
+CHECKPOINTING_DISABLED = "checkpointing_disabled"
+CHECKPOINTS_LOST = "checkpoints_lost"
+NO_ROOM = "no_room"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`follower` is None for a start from scratch: there is nothing to go on from. `address` is "" outside a job."""
+    """`follower` is None for a start from scratch: there is nothing to go on from. `saving` is None without the library
+    that saves concurrently. `address` is "" outside a job."""
 
     choice: Choice
     mark: ResumeMark
     address: str
     training: Training
     follower: Follower | None
+    saving: SavingWatch | None
     stop: bool
 
     def accompany(self) -> None:
-        """Note the start, then watch until it is known whether training went on."""
+        """Note the start; watch until it is known whether training went on, and then whether it goes on saving."""
         word, why = self._trouble()
         if word:
             alert(word, why)
         mark = replace(self.mark, alert=word)
         self._note(mark)
+        conclusion = self._follow(mark)
+        said = self.saving.gave_up() if self.saving is not None else ""
+        if said:
+            alert(CHECKPOINTING_DISABLED, f"{said}: training goes on without checkpoints. The log says why, above it")
+            self._note(replace(mark, alert=CHECKPOINTING_DISABLED), conclusion)
+
+    def _follow(self, mark: ResumeMark) -> Conclusion | None:
+        """Watch until it is known whether training went on from the chosen step; None without one, or a sign of it."""
         if self.follower is None or self.choice.step is None:
-            return
+            return None
         conclusion = self.follower.conclude()
         if conclusion is None:
             _say(f"slurm_ft: not known whether training went on from step {self.choice.step}: it saved nothing new")
-            return
+            return None
         self._tell(conclusion)
         self._note(replace(mark, alert=conclusion.alert or mark.alert), conclusion)
         if conclusion.alert and self.stop:
             _say("slurm_ft: ending the training (--stop-on-restart-from-zero)")
             self.training.stop()
+        return conclusion
 
     def _trouble(self) -> tuple[str, str]:
         """What is wrong before training starts: a word for the Comment's tag and a sentence, or nothing."""
@@ -66,7 +82,17 @@ class Attempt:
                 NO_VALID_CHECKPOINT,
                 f"none of the {len(rejected)} checkpoints in {where} is whole: starts from scratch",
             )
-        return (SAME_STEP, _stalled(self.mark)) if self.mark.without_progress else ("", "")
+        if self.choice.lost:
+            where = self.choice.search.directory
+            return (
+                CHECKPOINTS_LOST,
+                f"no checkpoint is left in {where}: starts from scratch, not from step {self.choice.before}",
+            )
+        if self.mark.without_progress:
+            return SAME_STEP, _stalled(self.mark)
+        if self.choice.room and not self.choice.room.enough:
+            return NO_ROOM, f"{self.choice.room}: the next save into {self.choice.search.directory} may fail"
+        return "", ""
 
     def _tell(self, conclusion: Conclusion) -> None:
         if conclusion.went_on:
@@ -80,7 +106,7 @@ class Attempt:
 
     def _note(self, mark: ResumeMark, conclusion: Conclusion | None = None) -> None:
         record.note(self.choice.search.directory, mark, conclusion)
-        if self.address and (conclusion is None or conclusion.alert):
+        if self.address and (conclusion is None or mark.alert):
             _write_tag(self.address, mark)
 
 
@@ -99,6 +125,7 @@ def begin(choice: Choice, environ: Mapping[str, str], comment: str, *, stop: boo
         address=address,
         training=training,
         follower=Follower(training, point.step, directory, point.layout) if point else None,
+        saving=SavingWatch(training) if environ.get(VENDOR) else None,
         stop=stop,
     )
 

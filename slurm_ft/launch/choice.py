@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from slurm_ft.checkpoints import Actions, Search, resume_by
+from slurm_ft.checkpoints import Actions, Room, Search, resume_by
+from slurm_ft.checkpoints.layout import Layout
 from slurm_ft.checkpoints.layouts import BY_NAME
 
 VARIABLES = ("CKPT_LAST_STEP", "CKPT_LAST_PATH", "CKPT_LAYOUT", "CKPT_VERDICT", "CKPT_RESUME_ARGS")
@@ -20,6 +24,8 @@ class Choice:
 
     search: Search
     actions: Actions
+    before: int | None = None  # the step that the last attempt went on from, as the record beside the directory says
+    room: Room | None = None  # for the next save
 
     @property
     def step(self) -> int | None:
@@ -32,6 +38,11 @@ class Choice:
         judgement = self.search.judgement
         files = judgement.files if judgement and self.search.point else None
         return int(files.newest_mtime) if files and files.entries else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether all checkpoints are gone that an earlier attempt had: deleted before a newer one was whole."""
+        return self.search.point is None and not self.search.rejected and self.before is not None
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -48,3 +59,29 @@ class Choice:
         words = shlex.join(by.arguments)
         values = (str(point.step), os.fspath(point.path), point.layout, point.finding.verdict.value, words)
         return {**unset, **dict(zip(VARIABLES, values, strict=True)), **by.environ}
+
+    def encode(self) -> bytes:
+        """For the process that waits for this one."""
+        buffer = io.BytesIO()
+        _Writer(buffer).dump(self)
+        return buffer.getvalue()
+
+    @classmethod
+    def decode(cls, content: bytes) -> Choice:
+        """What `encode` wrote in a process of our own."""
+        choice = _Reader(io.BytesIO(content)).load()
+        if not isinstance(choice, cls):
+            raise TypeError(f"{type(choice).__name__} is no choice")
+        return choice
+
+
+class _Writer(pickle.Pickler):
+    """A layout travels by its name: its rules are functions."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return obj.name if isinstance(obj, Layout) else None
+
+
+class _Reader(pickle.Unpickler):
+    def persistent_load(self, pid: str) -> Layout:
+        return BY_NAME[pid]

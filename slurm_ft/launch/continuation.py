@@ -34,6 +34,7 @@ class Saved:
 # What frameworks print about the step that they resume from.
 STEP_LINES = (
     re.compile(r"Continuing training from global step (?P<step>\d{1,18})"),  # transformers Trainer
+    re.compile(r"Resuming training from checkpoint with .{0,40}global step (?P<step>\d{1,18})"),  # the same since 5.6
     re.compile(r"successfully loaded checkpoint .{0,1000} at iteration (?P<step>\d{1,18})"),  # Megatron-LM, MindSpeed
     re.compile(r"Setting global step to (?P<step>\d{1,18})"),  # VeRL
     re.compile(r"[Rr]esum(?:ed|ing) (?:training )?(?:from|at) (?:global )?(?:step|iteration) (?P<step>\d{1,18})"),

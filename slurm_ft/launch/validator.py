@@ -1,33 +1,27 @@
 """The companion that validates checkpoints beside the training: started where the site's library brings one along.
 
-`python -m datastates.validator --socket PATH` listens on a Unix socket. Training starts once it answers; one that does
-not in time costs a warning, never the training. It ends with the process that started it. The lines in the log are the
-ones that users know from the vendor's documents.
+It listens on a Unix socket, on this node, and ends with the process that started it. On the other nodes of a job the
+library itself starts one on a socket of the same name.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_ft.launch.environment import PYTHONPATH, VENDOR, first_on_path
+from slurm_ft.vendor.datastates.validator.server import answers
+from slurm_ft.vendor.datastates.validator.start import WAIT_SECONDS
+from slurm_ft.vendor.datastates.validator.start import start as begin
 
 SOCKET_VARIABLE = "SLURM_FT_VALIDATOR_SOCKET"  # where the library in the training finds the companion
 CHANNEL = Path("/channel")  # a site's own place for the socket
-WAIT_SECONDS = 20.0
-POLL_SECONDS = 0.05
-PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +42,12 @@ def start(environ: Mapping[str, str], say: Callable[[str], None], wait: float = 
         return None
     try:
         address = _socket_path(environ)
-        process = subprocess.Popen(
-            [_python(environ), "-m", "datastates.validator", "--socket", str(address)],
-            env={**environ, PYTHONPATH: first_on_path(vendor, environ.get(PYTHONPATH, ""))},
-            stdin=subprocess.DEVNULL,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
-        )
     except OSError as error:
-        say(f"slurm_ft: WARNING: the validator could not be started ({error}): training goes on without it")
+        say(f"slurm_ft: WARNING: the validator gets no socket ({error}): training goes on without it")
         return None
-    say(f"waiting for validator through {address}...")
-    if not _answers(process, address, wait):
-        say("slurm_ft: WARNING: the validator did not answer in time: training goes on without it")
-        process.kill()
-        process.wait()
-        return None
-    say("validator is running....")
-    say("sidecar container is running and ready for training process to run!")
-    return Companion(process, address)
+    path = first_on_path(vendor, environ.get(PYTHONPATH, ""))
+    process = begin(_python(environ), address, {**environ, PYTHONPATH: path}, say, wait)
+    return None if process is None else Companion(process, address)
 
 
 def _has_validator(vendor: Path) -> bool:
@@ -81,27 +63,6 @@ def _python(environ: Mapping[str, str]) -> str:
 def _socket_path(environ: Mapping[str, str]) -> Path:
     """A new place for each attempt. A Unix socket's path holds 107 bytes, so not below a user's own TMPDIR."""
     job, restart = environ.get("SLURM_JOB_ID", "0"), environ.get("SLURM_RESTART_COUNT", "0")
-    if os.access(CHANNEL, os.W_OK) and not _connects(CHANNEL / "stage.socket"):  # else another job of this node has it
+    if os.access(CHANNEL, os.W_OK) and not answers(CHANNEL / "stage.socket"):  # else another job of this node has it
         return CHANNEL / "stage.socket"
     return Path(tempfile.mkdtemp(prefix=f"slurm_ft-{job}.{restart}-", dir="/tmp")) / "stage.socket"
-
-
-def _answers(process: subprocess.Popen[bytes], address: Path, wait: float) -> bool:
-    deadline = time.monotonic() + wait
-    while process.poll() is None and time.monotonic() < deadline:
-        if _connects(address):
-            return True
-        time.sleep(POLL_SECONDS)
-    return False
-
-
-def _connects(address: Path) -> bool:
-    with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(1.0)
-        client.connect(str(address))
-        return True
-    return False
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

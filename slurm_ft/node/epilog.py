@@ -13,8 +13,8 @@ from slurm_ft.classify.repeats import PastFault, past_fault
 from slurm_ft.config import Config, Mode
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.log import open_log
-from slurm_ft.model import IMAGE_PULL, Domain, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
-from slurm_ft.node import attempt_file, fault_history, judgement_file, repair_mark
+from slurm_ft.model import IMAGE_PULL, Domain, EventKind, Evidence, JobKey, NodeAction, NodeVerdict, Verdict
+from slurm_ft.node import attempt_file, fault_history, judgement_file, output_line, repair_mark
 from slurm_ft.node.observe import observe
 from slurm_ft.node.report import Reporter, report, unless_switched_off
 from slurm_ft.override_file import load_overrides
@@ -37,18 +37,29 @@ def run(environ: Mapping[str, str], config: Config) -> int:
     verdict = unless_switched_off(verdict, config)
     log.info("job %s attempt %d on %s: %s: %s", key.address, key.attempt, node, verdict.cause, verdict.reason)
     _keep(judgement_file.path_of(config.state_dir, node), verdict, evidence, key, log)
+    code, action = _report(verdict, key, node, config, log)
+    if output_line.wanted(environ, config, node):
+        line = output_line.compose(environ, config, key, verdict, action)
+        if refusal := output_line.append(environ, config, key, line):
+            log.info("job %s: its log was not told why it ended: %s", key.address, refusal)
+    if action is NodeAction.DRAIN:
+        repair_mark.write(environ, config.kernel_log)
+    return code
+
+
+def _report(verdict: Verdict, key: JobKey, node: str, config: Config, log: Logger) -> tuple[int, NodeAction]:
+    """Leave the verdict for the controller. Returns this hook's exit code, and what was done with the node."""
     if not _concerns_the_controller(verdict):
-        return 0
+        return 0, NodeAction.NONE
     try:
         reporter = Reporter(CommandLine.of(config), config, log)
         action = report(reporter, node_verdict(verdict, key, node), verdict.node_action)
     except SlurmFtError as error:
         log.error("job %s: the verdict on %s could not be reported: %s", key.address, node, error)
-        return FAILED_EPILOG if config.mode is Mode.ACT and verdict.node_action is NodeAction.DRAIN else 0
-    if action is not NodeAction.DRAIN:
-        return 0
-    repair_mark.write(environ, config.kernel_log)
-    return FAILED_EPILOG if verdict.domain is Domain.HARDWARE and _expedited(key, config) else 0
+        must_drain = config.mode is Mode.ACT and verdict.node_action is NodeAction.DRAIN
+        return FAILED_EPILOG if must_drain else 0, NodeAction.NONE
+    told_by_exit = action is NodeAction.DRAIN and verdict.domain is Domain.HARDWARE and _expedited(key, config)
+    return FAILED_EPILOG if told_by_exit else 0, action
 
 
 def _expedited(key: JobKey, config: Config) -> bool:
@@ -99,6 +110,7 @@ def node_verdict(verdict: Verdict, key: JobKey, node: str) -> NodeVerdict:
         cause=verdict.cause,
         pci=event.pci if event else None,
         at=time.time() - ago,
-        text=event.source if event else verdict.reason,
+        # What the job printed may hold a secret, and anybody can read a Reason: that line stays in our own record.
+        text=event.source if event and event.kind is not EventKind.OUTPUT else verdict.reason,
         at_link=verdict.at_link,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_ft.model import Event, EventKind, Evidence
+from slurm_ft.state_file import open_plain, read_newest
 
 SENSOR = "event_file"
 SCHEMA_VERSION = 1
@@ -46,7 +47,7 @@ def append(path: Path, events: Sequence[RecordedEvent], max_size: int = MAX_SIZE
     Behind a line that a crash has torn it starts a new one.
     """
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -60,10 +61,7 @@ def append(path: Path, events: Sequence[RecordedEvent], max_size: int = MAX_SIZE
 
 def read(path: Path) -> list[RecordedEvent]:
     """All readable events, oldest first; none if there is no file. A torn line is passed over. Raises OSError."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
+    text = read_newest(path, 2 * MAX_SIZE).decode("utf-8", "replace")
     parsed = (_parse(line) for line in text.splitlines())
     return [event for event in parsed if event is not None]
 
@@ -115,7 +113,7 @@ def _compact(path: Path, size: int) -> None:
             kept.append(line)
             size -= len(line)
     new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    descriptor = open_plain(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         _write(descriptor, b"".join(reversed(kept)))
     finally:
@@ -143,7 +141,7 @@ def _to_json(recorded: RecordedEvent) -> dict[str, Any]:
 def _parse(line: str) -> RecordedEvent | None:
     try:
         return _from_json(json.loads(line))
-    except (ValueError, KeyError, TypeError, ArithmeticError):
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         return None
 
 

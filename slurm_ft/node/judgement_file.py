@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_ft.model import Evidence, Verdict
+from slurm_ft.state_file import open_plain, read_newest
 
 SCHEMA_VERSION = 1
 MAX_SIZE = 1 << 20  # bytes
@@ -74,7 +75,7 @@ def judgement(verdict: Verdict, evidence: Sequence[Evidence], attempt: str, *, n
 def append(path: Path, one: Judgement, max_size: int = MAX_SIZE) -> None:
     """Add a judgement. Raises OSError."""
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -86,9 +87,9 @@ def append(path: Path, one: Judgement, max_size: int = MAX_SIZE) -> None:
 
 
 def _halve(path: Path, size: int) -> None:
-    text = path.read_bytes()[-size:].partition(b"\n")[2]
+    text = read_newest(path, size).partition(b"\n")[2]
     new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    descriptor = open_plain(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         os.write(descriptor, text)
     finally:
@@ -98,10 +99,7 @@ def _halve(path: Path, size: int) -> None:
 
 def read(path: Path) -> list[Judgement]:
     """All readable judgements, oldest first; none if there is no file. Raises OSError."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
+    text = read_newest(path, 2 * MAX_SIZE).decode("utf-8", "replace")
     parsed = (_parse(line) for line in text.splitlines())
     return [one for one in parsed if one is not None]
 
@@ -128,7 +126,7 @@ def _parse(line: str) -> Judgement | None:
             reason=str(value["reason"]),
             seen=_seen(value["seen"]),
         )
-    except (ValueError, KeyError, TypeError, ArithmeticError, AttributeError):
+    except (ValueError, KeyError, TypeError, ArithmeticError, AttributeError, RecursionError):
         return None
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from slurm_ft.classify import classify
 from slurm_ft.config import Config
-from slurm_ft.errors import SlurmFtError
 from slurm_ft.model import Domain, Evidence, ExitStatus, JobKey
 from slurm_ft.node import attempt_file, event_file
+from slurm_ft.node.array_task import with_task_numbers
 from slurm_ft.node.attempt_file import AttemptStart
 from slurm_ft.node.gpu_sensors import GPU_SENSORS, Question
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
@@ -18,7 +18,6 @@ from slurm_ft.sensors.job_output import NO_FILE, read_job_output
 from slurm_ft.sensors.kernel_log import Window, read_kernel_log, running_boot
 from slurm_ft.sensors.output_path import may_be_of_an_array
 from slurm_ft.slurm import environment
-from slurm_ft.slurm.cli import CommandLine
 
 KMSG = Path("/dev/kmsg")
 JOURNALCTL = Path("/usr/bin/journalctl")
@@ -54,20 +53,12 @@ def observe(environ: Mapping[str, str], config: Config, key: JobKey, node: str) 
 
 
 def _job_output(environ: Mapping[str, str], config: Config, key: JobKey) -> Evidence:
-    """The job's own output. Slurm tells no node hook the numbers of an array's task, and the file may be named by them:
-    where it is missing, Slurm is asked."""
+    """The job's own output. Where it is missing, the file may be named by the numbers of an array's task."""
     output = read_job_output(environ, key.attempt)
     if output.detail != NO_FILE or not may_be_of_an_array(environ):
         return output
-    try:
-        job = CommandLine.of(config).impatient().job(str(key.raw_id))
-    except SlurmFtError:
-        return output
-    array, _, task = ("" if job is None else job.address).partition("_")
-    if not task:
-        return output
-    numbers = {environment.ARRAY_JOB_ID: array, environment.ARRAY_TASK_ID: task}
-    return read_job_output({**environ, **numbers}, key.attempt)
+    task = with_task_numbers(environ, config, key)
+    return output if task is None else read_job_output(task, key.attempt)
 
 
 def _ask_until_decided(

@@ -11,7 +11,7 @@ import select
 import time
 from pathlib import Path
 
-from slurm_ft.sensors.journal_lines import journal_record
+from slurm_ft.sensors.journal_lines import MAX_RECORD, journal_record
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def _lines(pipe: IO[bytes] | None, deadline: float) -> Iterator[bytes]:
             return
         total += len(chunk)
         *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[: 4 * MAX_RECORD + 1]  # a longer one is none to journal_lines.py, and would fill the memory
         yield from lines
 
 

@@ -21,8 +21,17 @@ from pathlib import Path
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.slurm.fields import EXPEDITED_MARK, JOB_FIELDS, NODE_FIELDS, count, end_time, exit_status, seconds
-from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
+from slurm_ft.slurm.fields import (
+    EXPEDITED_MARK,
+    JOB_FIELDS,
+    NODE_FIELDS,
+    STREAM_FIELDS,
+    count,
+    end_time,
+    exit_status,
+    seconds,
+)
+from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Streams
 
 NULL = "(null)"
 # What Slurm's commands say when the controller does not answer (measured on 22.05, 24.11
@@ -38,6 +47,15 @@ BUSY = (
 PAUSES = (0.5, 2.0, 5.0, 10.0)  # seconds before a busy controller is asked again
 LEAST_TIMEOUT = 1.0  # seconds that a command gets, even when the budget is spent
 NOTHING = (NULL, "N/A", "none", "None", "Unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine of one node, by the name that slurm.conf gives it, and the number of GPUs in the node's Gres."""
+
+    node: str
+    host: str
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,11 @@ class CommandLine:
         except ValueError as error:
             raise _unexpected("squeue", str(error)) from error
 
+    def streams(self, address: str) -> list[Streams]:
+        """Where the output of a job goes, or of each task of an array. Raises SlurmCommandError."""
+        rows = self._table("squeue", ("-h", "-r", "-a", "--states=all", f"--jobs={address}"), STREAM_FIELDS)
+        return [Streams(int(raw_id), int(uid), _text(out), _text(err), _text(at)) for raw_id, uid, out, err, at in rows]
+
     def job_nodes(self, address: str) -> str:
         """See Slurm.job_nodes."""
         rows = self._run("squeue", "-h", "-t", "all", "-j", address, "-o", "%T %N").splitlines()
@@ -104,8 +127,17 @@ class CommandLine:
 
     def cluster(self) -> str:
         """See Slurm.cluster."""
-        found = re.search(r"^ClusterName\s*=\s*(\S+)", self._run("scontrol", "show", "config"), re.MULTILINE)
-        return found[1] if found else ""
+        return self.settings().get("ClusterName", "")
+
+    def settings(self) -> dict[str, str]:
+        """slurm.conf as slurmctld has it, in the words of `scontrol show config`. Raises SlurmCommandError."""
+        rows = (row.partition("=") for row in self._run("scontrol", "show", "config").splitlines())
+        return {name.strip(): "" if value.strip() == NULL else value.strip() for name, equals, value in rows if equals}
+
+    def hosts(self) -> list[Host]:
+        """Which machine each node is on, and its GPUs. Raises SlurmCommandError."""
+        rows = self._table("sinfo", ("-h", "-N", "-a"), ("NodeList", "NodeHost", "Gres"))
+        return list({node: Host(node, host, _gpus(gres)) for node, host, gres in rows}.values())
 
     def drain_node(self, name: str, reason: str) -> None:
         """See Slurm.drain_node."""
@@ -154,6 +186,15 @@ class CommandLine:
         changes = [f"{name}={value}" for name, value in fields.items() if value is not None]
         self._run("scontrol", "update", f"JobId={address}", *changes)
 
+    def submit(self, command: str, options: Sequence[str], user: str | None = None) -> str:
+        """Submit a batch job that runs a shell `command`, as `user` if root names one; returns its id.
+
+        Asked once: a submission whose answer is lost may have been made. Raises SlurmCommandError.
+        """
+        return (
+            self._run_once("sbatch", "--parsable", *options, f"--wrap={command}", user=user).strip().partition(";")[0]
+        )
+
     def cells(self, program: str, arguments: Callable[[str], Sequence[str]], count: int) -> list[list[str]]:
         """Rows of `count` fields. `arguments` must have the program end each field with the word that they are given,
         which no field can hold, and the last one with a newline besides."""
@@ -192,19 +233,19 @@ class CommandLine:
         """Seconds of the budget."""
         return math.inf if self.until is None else self.until - time.monotonic()
 
-    def _run_once(self, program: str, *arguments: str) -> str:
+    def _run_once(self, program: str, *arguments: str, user: str | None = None) -> str:
         command = [str(self.bin_dir / program), *arguments]
         shown = " ".join(part for part in (program, *arguments) if "#" not in part)[:200]  # not the fields' marks
         timeout = min(self.timeout, max(self._left(), LEAST_TIMEOUT))
         try:
             done = subprocess.run(
                 command, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=timeout, check=False,
+                timeout=timeout, check=False, user=user, extra_groups=None if user is None else (),
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             status = f"gave no answer within {timeout:.3g} s"
             raise SlurmCommandError(shown, status, "", "Is slurmctld up?", busy=True) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: there is no such user
             raise SlurmCommandError(shown, "could not start", str(error), "Set slurm_bin in slurm_ft.yaml") from error
         if done.returncode != 0:
             said = _decode(done.stderr).strip()[:500]
@@ -219,6 +260,11 @@ class CommandLine:
         if conf:
             environment["SLURM_CONF"] = str(conf)
         return environment
+
+
+def _gpus(gres: str) -> int:
+    """`gpu:a100:4(S:0-1),gpu:2,shard:8` -> 6."""
+    return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", gres))
 
 
 def _unexpected(program: str, output: str) -> SlurmCommandError:

@@ -21,6 +21,9 @@ EXIT_CODE = "SLURM_JOB_EXIT_CODE2"  # code:signal; absent if the controller sent
 DERIVED_EXIT = "SLURM_JOB_DERIVED_EC"  # the worst of the steps, as `squeue -O exit_code` writes it
 COMMENT = "SLURM_JOB_COMMENT"
 NODELIST = "SLURM_JOB_NODELIST"
+STEP_ID = "SLURM_STEP_ID"  # in the tasks that srun starts; not in a batch script
+STEP_TASKS = "SLURM_STEP_NUM_TASKS"
+TASK_NUMBER = "SLURM_PROCID"  # also in a batch script: 0
 CLUSTER = "SLURM_CLUSTER_NAME"
 HET_NODELIST = "SLURM_HET_JOB_NODELIST"  # of all components; the leader's controller hooks have it
 NODE_NAME = "SLURMD_NODENAME"
@@ -36,6 +39,23 @@ def job_key(environ: Mapping[str, str]) -> JobKey:
     array, task = environ.get(ARRAY_JOB_ID), environ.get(ARRAY_TASK_ID)
     address = f"{array}_{task}" if array and task else str(raw_id)
     return JobKey(raw_id, address, _number(environ, RESTART_COUNT, default="0"))
+
+
+def restart_of(environ: Mapping[str, str]) -> int:
+    """How often Slurm has restarted the job in whose own environment we are; it sets the count from the first on."""
+    count = environ.get(JOB_RESTARTS, "")
+    return int(count) if count.isascii() and count.isdigit() else 0
+
+
+def first_task(environ: Mapping[str, str]) -> bool:
+    """Whether this is the batch script, or the first task of a step, or no job."""
+    return environ.get(TASK_NUMBER, "0") == "0"
+
+
+def tasks_of_step(environ: Mapping[str, str]) -> int:
+    """How many tasks the step has in which we are; 0 in the batch script and outside of a job."""
+    count = environ.get(STEP_TASKS, "")
+    return int(count) if STEP_ID in environ and count.isascii() and count.isdigit() else 0
 
 
 def exit_status(environ: Mapping[str, str]) -> ExitStatus:

@@ -18,6 +18,7 @@ JOB_FIELDS = (
     "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
     "BatchHost", "ReqNodes", "Reservation", "NumNodes", "TimeLimit", "Account", "QOS",
 )  # fmt: skip
+STREAM_FIELDS = ("JobID", "UserID", "STDOUT", "STDERR", "WorkDir")
 # StateLong would show a drained node as `drained` whether it is down or not (measured on 22.05).
 NODE_FIELDS = ("NodeList", "StateComplete", "Reason", "Comment")
 
@@ -81,6 +82,10 @@ RESUME_KEEPS_REASON = Difference(
 KNOWS_NOBODY = Difference(
     "squeue and scancel find the jobs of the account `nobody` by its name",
     ((OLD, True), (SID, False)),
+)
+NO_KILL_OUTLIVES_ITS_SCRIPT = Difference(
+    "a job with --no-kill stays RUNNING when the node of its batch script goes down",
+    ((OLD, False), (SID, True)),
 )
 CGROUP_PLUGIN_DISABLED = Difference(
     "cgroup.conf knows CgroupPlugin=disabled, and slurmd needs it where cgroups cannot be written",

@@ -46,6 +46,17 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Streams:
+    """Where a job's output goes, as Slurm names it: patterns may be unexpanded, paths relative (fields.STDOUT)."""
+
+    raw_id: int
+    uid: int
+    stdout: str
+    stderr: str  # empty where it is the same
+    work_dir: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRecord:
     """One node as Slurm holds it. `states` are its base state and flags in lower case: idle, down, drain, …"""
 

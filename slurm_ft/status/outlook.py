@@ -21,9 +21,10 @@ def next_of(view: JobView, held: str = "") -> str:
 
 
 def look_closer(view: JobView) -> str:
-    """The command that shows more."""
+    """The commands that show more."""
     address = view.job.address
-    return f"slurm-ft explain {address if _SAFE.fullmatch(address) else view.job.raw_id}"
+    name = address if _SAFE.fullmatch(address) else view.job.raw_id
+    return f"slurm-ft explain {name}; slurm-ft logs {name}"
 
 
 def _running(view: JobView, held: str) -> str:

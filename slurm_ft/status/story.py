@@ -73,7 +73,7 @@ def _lines(view: JobView, now: float, held: str) -> Iterator[Line]:
         yield from _of(lap, view, now)
     yield from _totals(told)
     yield Line(f"next: {outlook.next_of(view, held)}")
-    yield Line(f"look closer: {outlook.look_closer(view)}" + (f"; its log: {job.stdout}" if job.stdout else ""))
+    yield Line(f"look closer: {outlook.look_closer(view)}")
 
 
 def _of(lap: Lap, view: JobView, now: float) -> Iterator[Line]:
@@ -96,8 +96,9 @@ def _when(lap: Lap, view: JobView, now: float) -> str:
     where = f"on {lap.nodes}" if lap.nodes else "on ?"
     if lap.started is None:
         return f"{where}, ? - {clock(lap.ended) or 'now'}"
-    end = clock(lap.ended) or "now"
-    return f"{where}, {clock(lap.started)} - {end} ({duration((lap.ended or now) - lap.started)})"
+    begin, end = clock(lap.started), clock(lap.ended) or "now"
+    day = begin.partition("T")[0] + "T"
+    return f"{where}, {begin} - {end.removeprefix(day)} ({duration((lap.ended or now) - lap.started)})"
 
 
 def _start(lap: Lap, view: JobView, now: float) -> str:

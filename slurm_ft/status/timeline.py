@@ -108,7 +108,7 @@ def _present(view: JobView, number: int) -> Lap:
     return Lap(
         restart=job.restarts,
         number=number,
-        nodes=job.nodes,
+        nodes=job.nodes or ("" if job.state in UNBEGUN else job.batch_host),  # no other is left once it is COMPLETING
         started=began(job),
         ended=ended(job),
         domain=faults[0].domain if faults else Domain.UNKNOWN,

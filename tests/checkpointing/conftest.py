@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -50,3 +51,17 @@ def slow_workers(monkeypatch):
         move(self, *claim)
 
     monkeypatch.setattr(Workers, "_move", later)
+
+
+@pytest.fixture
+def held_workers(monkeypatch):
+    """Hold the background work back until the event that this returns is set."""
+    move, go = Workers._move, threading.Event()
+
+    def when_told(self, *claim):
+        assert go.wait(60)
+        move(self, *claim)
+
+    monkeypatch.setattr(Workers, "_move", when_told)
+    yield go
+    go.set()

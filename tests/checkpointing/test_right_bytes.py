@@ -26,12 +26,13 @@ def test_steps_taken_while_the_checkpoint_is_written_do_not_show_in_it(training,
     assert differences(expected, training.state()) != []
 
 
-def test_without_the_fence_the_same_save_is_torn(training, make_engine, slow_workers, monkeypatch):
+def test_without_the_fence_the_same_save_is_torn(training, make_engine, held_workers, monkeypatch):
     """The control: what the test above sees is the fence's doing. The torn file loads without a word."""
     engine, expected = make_engine(copy="lazy"), snapshot_of(training.state())
     monkeypatch.setattr(engine._fence, "settle", lambda: None)
     assert save(engine, training) is Outcome.STARTED
     training.step(3)
+    held_workers.set()
     torn = differences(expected, load(engine, 2))
     assert {name.split(".")[1] for name in torn} == {"model", "optimizer"}
 

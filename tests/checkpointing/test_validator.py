@@ -19,7 +19,8 @@ import pytest
 from slurm_ft.checkpoints import Verdict, choose
 from slurm_ft.checkpoints.choose import Policy
 from slurm_ft.checkpoints.validation import VALIDATION, read_validation
-from slurm_ft.vendor.datastates._engine.companion import SOCKET_VARIABLE
+from slurm_ft.vendor.datastates._engine import companion
+from slurm_ft.vendor.datastates._engine.companion import SOCKET_VARIABLE, start_where_missing
 from slurm_ft.vendor.datastates._engine.paths import committed
 
 VENDOR = Path(__file__).parents[2] / "slurm_ft" / "vendor"
@@ -67,7 +68,9 @@ def wait_until(true) -> None:
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
+    """A socket that the launcher has named. The engines of these tests start no validator of their own."""
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "stage.socket"))
+    monkeypatch.setattr("slurm_ft.vendor.datastates._engine.engine.start_where_missing", lambda: None)
     return tmp_path / "stage.socket"
 
 
@@ -189,6 +192,60 @@ def test_odd_messages_do_not_end_it(place, message):
         assert ask(place, {"validate": "/nonexistent"}) == {"ok": True}
         assert answers(place)
         assert process.poll() is None
+
+
+# --- on the other nodes of a job -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """The environment of a rank whose node has no such directory, as the launcher's own node has."""
+    path = tmp_path / "slurm_ft-4711.0-k3x" / "stage.socket"
+    yield {**os.environ, SOCKET_VARIABLE: str(path), "LOCAL_RANK": "0"}
+    while companion._started:
+        process = companion._started.pop()
+        process.terminate()
+        process.wait(GUARD)
+
+
+def test_the_first_rank_of_a_node_without_a_validator_starts_one(elsewhere, capfd):
+    path = Path(elsewhere[SOCKET_VARIABLE])
+    start_where_missing(elsewhere)
+    assert answers(path)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert capfd.readouterr().err.splitlines()[:3] == [
+        f"waiting for validator through {path}...",
+        "validator is running....",
+        "sidecar container is running and ready for training process to run!",
+    ]
+    start_where_missing(elsewhere)
+    assert len(companion._started) == 1
+
+
+@pytest.mark.parametrize("changed", [{"LOCAL_RANK": "1"}, {SOCKET_VARIABLE: ""}])
+def test_other_ranks_and_trainings_without_a_launcher_start_none(elsewhere, changed):
+    start_where_missing({**elsewhere, **changed})
+    assert not companion._started
+    assert not Path(elsewhere[SOCKET_VARIABLE]).parent.exists()
+
+
+def test_a_directory_of_another_users_is_not_used(elsewhere, capfd):
+    if os.getuid() != 0:
+        pytest.skip("needs root to give a directory away")
+    directory = Path(elsewhere[SOCKET_VARIABLE]).parent
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    start_where_missing({**elsewhere})
+    assert not companion._started
+    assert f"{directory} belongs to another user: training goes on without a validator" in capfd.readouterr().err
+
+
+def test_an_engine_starts_it_before_the_first_save(training, make_engine, elsewhere, monkeypatch):
+    for name in (SOCKET_VARIABLE, "LOCAL_RANK"):
+        monkeypatch.setenv(name, elsewhere[name])
+    checkpoint = saved(make_engine(), training)
+    wait_until((checkpoint / VALIDATION).exists)
+    assert len(companion._started) == 1
 
 
 def test_another_user_is_not_let_in(place):

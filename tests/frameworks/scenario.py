@@ -173,7 +173,7 @@ def weights_digest(trainer: Trainer) -> str:
     digest = hashlib.sha256()
     for name, parameter in sorted(trainer.accelerator.unwrap_model(trainer.model_wrapped).named_parameters()):
         digest.update(name.encode())
-        digest.update(whole(parameter).detach().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(whole(parameter).detach().contiguous().view(torch.uint8).cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

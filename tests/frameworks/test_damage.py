@@ -90,6 +90,15 @@ def test_the_platforms_step_is_the_newest_to_take(wanted: str, step: int, output
     assert found == str(output_dir / f"concurrent_checkpoint/checkpoint-{step}")
 
 
+def test_a_step_with_thousands_of_digits_is_named_and_the_newest_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """Python refuses to make a number of more than 4,300 digits, with an error that names no setting."""
+    from datastates.llm import resume
+
+    assert resume.wanted_step({"CKPT_LAST_STEP": "9" * 5000}) == resume.LATEST
+    assert "CKPT_LAST_STEP is a number of 5000 digits (999999999999999999…), which is no step" in caplog.text
+    assert resume.wanted_step({"CKPT_LAST_STEP": "0" * 5000 + "7"}) == 7
+
+
 def test_nothing_up_to_the_step_says_so_and_starts_from_scratch(
     output_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

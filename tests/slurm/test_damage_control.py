@@ -148,6 +148,20 @@ def test_a_job_that_brings_no_new_checkpoint_is_ended(lab: Lab) -> None:
     assert [attempt.step for attempt in history.attempts] == [20]
 
 
+def test_a_rule_that_is_switched_off_acts_no_more(lab: Lab) -> None:
+    configure(lab, rules_off=["hardware_fault"])
+    job = submit(lab, *OPTED_IN)
+    lose_gpu(lab, job, 0)
+    done = lab.wait_job(job, *ENDED)
+    assert (done["state"], done["restarts"], done["comment"]) == ("FAILED", "0", "[slurm_ft]")
+    assert drained(lab) == []
+    configure(lab, rules_off=[])
+    job = submit(lab, *OPTED_IN)
+    bad = lose_gpu(lab, job, 0)
+    running(lab, job, 1)
+    assert bad in drained(lab)
+
+
 def test_a_partition_without_failover_is_left_alone(lab: Lab) -> None:
     configure(lab, partitions=["other"])
     job = submit(lab, *OPTED_IN)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import resuming
 from steps import (
     ATTEMPT,
     ENDED,
@@ -16,6 +18,7 @@ from steps import (
     end,
     lose_gpu,
     make_healthy,
+    reconcile,
     running,
     settings,
     status,
@@ -25,7 +28,7 @@ from steps import (
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.model import JobState
-from slurm_ft.slurm import nodelist
+from slurm_ft.slurm import fields, nodelist
 from slurm_ft.slurm.cli import CommandLine
 
 if TYPE_CHECKING:
@@ -179,6 +182,12 @@ def test_a_job_with_no_kill_whose_batch_host_dies_fails_over(lab: Lab) -> None:
     job = submit(lab, *OPTED_IN, "--no-kill", "--nodes=2")
     dead = running(lab, job, 0)
     lab.run("scontrol", "update", f"NodeName={dead}", "State=DOWN", "Reason=power")
+    if fields.NO_KILL_OUTLIVES_ITS_SCRIPT.on(lab.slurm.version):
+        time.sleep(3)
+        reconcile(lab)
+        left = lab.job(job)
+        assert (left["state"], left["restarts"], left["comment"]) == ("RUNNING", "0", "[slurm_ft]")
+        return
     assert running(lab, job, 1) != dead
     assert lab.job(job)["comment"] == f"[slurm_ft n=1/3 ex={dead} cause=node_down]"
 
@@ -209,6 +218,22 @@ def test_a_spot_job_is_preempted_as_often_as_it_takes_and_still_has_its_failover
     history = ledger.read(found["admin_comment"])
     assert history is not None
     assert [(attempt.cause, attempt.counted) for attempt in history.attempts] == [("requeued_elsewhere", False)] * 2
+
+
+def test_a_preempted_training_goes_on_from_its_newest_checkpoint(lab: Lab) -> None:
+    out = resuming.output_directory(lab)
+    job = resuming.submit(lab, out, sbatch=("--partition=spot", "--nodes=4", "--exclusive"))
+    running(lab, job, 0)
+    resuming.save(out, 20)
+    resuming.save(out, 40)
+    urgent = submit(lab, "--partition=urgent", "--nodes=1", "--exclusive")
+    running(lab, urgent, 0)
+    end(lab, urgent, 0, 0)
+    lab.wait_job(job, "PENDING")
+    lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm's own wait of two minutes
+    running(lab, job, 1)
+    lab.wait_for(lambda: "step=40 attempt=1" in lab.job(job)["comment"], 30, "the step in the Comment")
+    assert "n=" not in lab.job(job)["comment"]
 
 
 STEPS = ATTEMPT.replace('echo "$restart $SLURMD_NODENAME"', "srun sh -c 'exit 7'\necho \"$restart $SLURMD_NODENAME\"")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
-import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from steps import ENDED, OPTED_IN, lose_gpu, make_healthy, rows, running, status
+from resuming import output_directory, save, submit
+from steps import ENDED, lose_gpu, make_healthy, rows, running, status
 
 from slurm_ft.failover import comment_tag, resume_tag
 from slurm_ft.failover.resume_tag import ResumeMark
@@ -21,17 +20,6 @@ if TYPE_CHECKING:
 
     from slurm_ft.lab import Lab
 
-# As steps.ATTEMPT, and each attempt saves what the file `save.JOB.RESTART` says.
-TRAINING = """
-restart=${SLURM_RESTART_COUNT:-0}
-echo "$restart $SLURMD_NODENAME" >> started.$SLURM_JOB_ID
-for _ in $(seq 600); do
-    if [ -s end.$SLURM_JOB_ID.$restart ]; then exit "$(cat end.$SLURM_JOB_ID.$restart)"; fi
-    sleep 0.1
-done
-exit 99
-"""
-
 
 @pytest.fixture(autouse=True)
 def healthy(lab: Lab) -> Iterator[None]:
@@ -41,24 +29,7 @@ def healthy(lab: Lab) -> Iterator[None]:
 
 @pytest.fixture
 def out(lab: Lab) -> Path:
-    directory = lab.shared / f"run{len(list(lab.shared.iterdir()))}" / "out"
-    directory.mkdir(parents=True)
-    for path in (directory.parent, directory):
-        path.chmod(0o777)
-    return directory
-
-
-def submit(lab: Lab, out: Path, *options: str, comment: str = "[slurm_ft]") -> int:
-    words = shlex.join([str(lab.command), "run", f"--output-dir={out}", *options, "--", "bash", "-c", TRAINING])
-    environ = {"SLURM_FT_CONFIG": str(lab.layout.config)}
-    return lab.sbatch(f"#!/bin/bash\nexec {words}\n", f"--comment={comment}", *OPTED_IN[1:], env=environ)
-
-
-def save(out: Path, step: int) -> None:
-    """A checkpoint that is whole, as plain PyTorch names it."""
-    with zipfile.ZipFile(out / f"tmp{step}", "w") as archive:
-        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
-    (out / f"tmp{step}").rename(out / f"ckpt_{step}.pth")
+    return output_directory(lab)
 
 
 def mark(lab: Lab, job: int) -> ResumeMark | None:

@@ -1,11 +1,17 @@
-"""Each template that can run on a CPU, from its own file: a real training loses its node in the middle of a save, and
-finishes on another node from its newest whole checkpoint."""
+"""Each template, from its own file: a training loses its node in the middle of a save, and finishes on another node
+from its newest whole checkpoint.
+
+VeRL's PPO needs Ray and GPUs, and Megatron-LM is on no index: there a loop of ours stands for the framework's, around
+its own checkpoint code, and takes the options that it has.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,8 +31,10 @@ if TYPE_CHECKING:
     from slurm_ft.lab import Lab
 
 TRAINING = Path(__file__).parent / "training"
+WRITERS = Path(__file__).parents[1] / "specimens" / "writers"
 FRAMEWORKS = Path(os.environ.get("SLURM_FT_FRAMEWORKS", "/var/tmp/slurm_ft-frameworks/current")) / "bin"
 OWN = Path(sys.executable).parent
+SETS = FRAMEWORKS.parents[1]
 TORCHRUN = OWN if (OWN / "torchrun").exists() else FRAMEWORKS
 STEPS = 40
 START_SECONDS = 180  # imports of torch and transformers on a busy machine, twice
@@ -37,36 +45,62 @@ class Case:
     """One template with a training for it."""
 
     template: str
-    script: str
+    words: tuple[str, ...]  # behind the template; {here} is the case's directory
     programs: Path  # where its launcher is
-    layout: str
-    before: tuple[str, ...] = ()  # words before the script
+    launcher: str = ""  # as the template, if it is not told
     options: tuple[str, ...] = ("--gres=gpu:2",)  # two ranks on one node
+    make: tuple[str, ...] = ()  # a command of `programs` that writes what the training needs
     nodes: int = 1
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
+OWN_LOOP = ("{here}/own_loop.py", "{here}/out", str(STEPS))
+ONE_RANK = ("--gres=gpu:1",)
 CPU = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 CASES = {
-    "python": Case("python", "own_loop.py", OWN, "pytorch", before=("python",), options=("--gres=gpu:1",)),
-    "torchrun": Case("torchrun", "own_loop.py", TORCHRUN, "pytorch"),
+    "python": Case("python", ("python", *OWN_LOOP), OWN, options=ONE_RANK),
+    "torchrun": Case("torchrun", OWN_LOOP, TORCHRUN),
     # All nodes of the lab are this machine, and their names do not resolve.
     "torchrun, two nodes": Case(
         "torchrun",
-        "own_loop.py",
+        OWN_LOOP,
         TORCHRUN,
-        "pytorch",
         options=("--gres=gpu:1", "--nodes=2"),
         nodes=2,
         environ={"MASTER": "127.0.0.1"},
     ),
-    "deepspeed": Case("deepspeed", "zero.py", FRAMEWORKS, "deepspeed"),
+    "deepspeed": Case("deepspeed", ("{here}/zero.py", "{here}/out", str(STEPS)), FRAMEWORKS),
     "accelerate": Case(
         "accelerate",
-        "trainer.py",
+        ("{here}/trainer.py", "{here}/out", str(STEPS)),
         FRAMEWORKS,
-        "hf",
         environ={"LAUNCHER_OPTIONS": "--cpu --mixed_precision=no --dynamo_backend=no"},
+    ),
+    "llamafactory": Case(
+        "llamafactory",
+        ("{here}/train.yaml",),
+        SETS / "llamafactory" / "bin",
+        "llamafactory-cli",
+        make=("python", "{here}/make_llamafactory.py", "{here}", str(STEPS), "{here}/writers"),
+        environ={"PYTHONPATH": "{here}/site/llamafactory", "DISABLE_VERSION_CHECK": "1"},
+    ),
+    "mindspeed": Case(
+        "mindspeed", ("{here}/megatron_loop.py", "{here}/writers", str(STEPS)), SETS / "megatron" / "bin", "torchrun"
+    ),
+    "mindspore": Case(
+        "mindspore",
+        ("{here}/mindspore_loop.py", "{here}/out", str(STEPS)),
+        SETS / "mindspore" / "bin",
+        "msrun",
+        options=ONE_RANK,
+    ),
+    "verl": Case(
+        "verl",
+        (f"trainer.total_training_steps={STEPS}", "data.writers={here}/writers"),
+        SETS / "verl" / "bin",
+        "torchrun",
+        options=ONE_RANK,
+        environ={"PYTHONPATH": "{here}/site/verl:{here}"},
     ),
 }
 
@@ -112,10 +146,12 @@ class Run:
 @pytest.fixture
 def run(lab: Lab, tmp_path: Path, request: pytest.FixtureRequest) -> Run:
     case = CASES[request.param]
-    if not (case.programs / case.template).exists() and case.programs is FRAMEWORKS:
-        pytest.skip(f"{case.template} is not in {FRAMEWORKS}: `make test-frameworks` installs it")
+    launcher = case.launcher or case.template
+    if case.programs not in (OWN, TORCHRUN) and not (case.programs / launcher).exists():
+        pytest.skip(f"{launcher} is not in {case.programs}: `make test-frameworks` or test-specimens installs it")
     directory = lab.shared / f"case{len(list(lab.shared.iterdir()))}"
     shutil.copytree(TRAINING, directory)
+    shutil.copytree(WRITERS, directory / "writers")
     (directory / "out").mkdir()
     for path in (directory, directory / "out"):
         shutil.chown(path, lab.spec.user)
@@ -125,10 +161,13 @@ def run(lab: Lab, tmp_path: Path, request: pytest.FixtureRequest) -> Run:
         "SLURM_FT_BIN": str(lab.command),
         "SLURM_FT_CONFIG": str(lab.layout.config),
         **CPU,
-        **case.environ,
+        **{name: value.format(here=directory) for name, value in case.environ.items()},
     }
+    if case.make:
+        words = [word.format(here=directory) for word in case.make]
+        subprocess.run([case.programs / words[0], *words[1:]], check=True, env={**os.environ, **CPU})
     options = ("--cpus-per-task=1", f"--output={directory}/job.log", *case.options)
-    words = (*case.before, str(directory / case.script), str(directory / "out"), str(STEPS))
+    words = tuple(word.format(here=directory) for word in case.words)
     template = resource(f"sbatch_templates/{case.template}.sbatch")
     return Run(lab, lab.sbatch(template, *options, arguments=words, env=environ), directory)
 
@@ -146,9 +185,10 @@ def test_it_finishes_elsewhere_from_its_newest_whole_checkpoint(lab: Lab, run: R
     assert len(second) == case.nodes
     assert first[-1] not in second
 
-    torn = int(re.search(r"torn: \D*(\d+)", run.log)[1])  # type: ignore[index]
+    name = re.search(r"torn: (\S+)", run.log)[1]  # type: ignore[index]
+    torn = math.prod(map(int, re.findall(r"\d+", name)))  # MindSpore's names tell epoch and step of the epoch
     chosen = torn - 5
-    assert re.search(rf"slurm_ft: passed over \S*{torn}\S* \(step {torn}\): (incomplete|corrupt)", run.log)
+    assert re.search(rf"slurm_ft: passed over {name} \(step {torn}\): (incomplete|corrupt)", run.log)
     assert f"· resume step {chosen} ·" in run.log
     assert re.search(rf"starts behind {chosen}\b", run.log)
     assert f"confirmed: training went on from step {chosen}" in run.log

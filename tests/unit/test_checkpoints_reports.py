@@ -95,6 +95,37 @@ def test_policy_fail_refuses_to_start_from_scratch(output):
     assert choose(output, "hf", Policy(on_no_valid="fail")).point is None  # a first start is no failure
 
 
+def test_each_attempt_looks_anew_after_a_rotation_that_removed_the_newest(output):
+    # transformers#11769, #11748: the Trainer's bookkeeping of the best model made it delete the newest
+    for step in (1, 2, 3):
+        trees.hf(output, step)
+    policy = Policy(settle_seconds=0, pauses=())  # with the cache of verdicts
+    assert choose(output, "hf", policy).point.step == 3
+    shutil.rmtree(output / "checkpoint-3")
+    assert choose(output, "hf", policy).point.step == 2
+
+
+def test_every_older_one_stays_so_that_a_later_resume_can_go_back_twice(output):
+    # pytorch/torchtitan#961: the second resume misses keys, so the newest two are of no use
+    for step in (1, 2, 3, 4):
+        trees.hf(output, step)
+    os.truncate(output / "checkpoint-4" / "optimizer.pt", 10)
+    act_on(choose(output, "hf", QUIET))
+    assert sorted(path.name for path in output.iterdir()) == ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
+    refused = frozenset({output / "checkpoint-3", output / "checkpoint-2"})
+    assert choose(output, "hf", Policy(settle_seconds=0, cache=False, exclude=refused)).point.step == 1
+
+
+def test_of_two_processes_that_move_the_same_one_the_slower_does_nothing(output):
+    # transformers#35580, #36094: each rank renamed, and all but one ended with an error
+    trees.hf(output, 1)
+    os.truncate(trees.hf(output, 2) / "optimizer.pt", 10)
+    first, second = choose(output, "hf", QUIET), choose(output, "hf", QUIET)
+    assert len(act_on(first).moved) == 1
+    assert act_on(second).moved == ()
+    assert len(list((output.parent / ".ft-quarantine").rglob("record.json"))) == 1
+
+
 @pytest.mark.parametrize("name", ["tmp-checkpoint-3", ".tmp-3", "checkpoint-3.tmp", "checkpoint-3.corrupt"])
 def test_staging_directories_are_no_candidates(output, name):
     # transformers#28009, #28364, #28848
@@ -281,6 +312,17 @@ def test_unreadable_newest_is_neither_an_older_one_nor_scratch(output, monkeypat
     monkeypatch.setattr(os, "open", fail)
     with pytest.raises(UnreadableCheckpointError, match=r"checkpoint-2.*" + errno.errorcode[code]):
         choose(output, "hf", QUIET)
+
+
+def test_what_a_loop_of_ones_own_committed_is_not_moved_whatever_framework_was_named(output):
+    for step in (1, 2):
+        path = output / f"checkpoint-{step}"
+        path.mkdir()
+        for name in ("model.pt", "optimizer.pt", "step.pt"):
+            torch.save(trees.optimizer(), path / name)
+        trees.commit(path, step)
+    search = choose(output, "hf", QUIET)
+    assert (search.layout.name, search.point.step, act_on(search).moved) == ("concurrent", 2, ())
 
 
 def test_second_sample_script_of_the_documents_picks_the_right_file(output):

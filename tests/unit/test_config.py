@@ -325,7 +325,6 @@ def test_an_empty_value_is_empty_for_both(shell: Shell, line: str) -> None:
         "  opt_in: all",
         "limit: 3\x85opt_in: all",
         "limit: 3\u2028opt_in: all",
-        "log_file: &name /bin\nslurm_bin: *name",
         "slurm_bin: '/it''s'",
         "slurm_bin: /a b",
         "slurm_bin: '/a #b'",

@@ -18,6 +18,8 @@ class TestFromLine:
             "  successfully loaded checkpoint from /ckpt [ t 1/1, p 1/1 ] at iteration 20",
             "Setting global step to 20",
             "resumed from step 20",
+            # transformers 5.6 and later
+            "[INFO|trainer.py:1500] >> Resuming training from checkpoint with epoch 0 and global step 20",
             "\x1b[32mResuming training from step 20\x1b[0m",
         ],
     )
@@ -94,6 +96,12 @@ class TestFromCheckpoints:
     )
     def test_no_new_one_says_nothing(self, now: dict[str, Saved]) -> None:
         assert from_checkpoints(20, self.BEFORE, now) is None
+
+    def test_hours_without_a_save_or_a_line_are_no_alert(self) -> None:
+        """transformers#21934, #11284: the batches that were trained on are skipped, 28 hours in one case."""
+        progress = [f"Skipping the first batches: {percent}%" for percent in range(100)]
+        assert [from_line(20, line) for line in progress] == [None] * 100
+        assert from_checkpoints(20, self.BEFORE, self.BEFORE) is None
 
     def test_one_that_was_not_looked_into_before_is_not_new(self) -> None:
         assert from_checkpoints(20, {"/o/ckpt_10": Saved(10, 0)}, {"/o/ckpt_10": Saved(10, 500)}) is None

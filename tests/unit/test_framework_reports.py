@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_ft.checkpoints import Level, Policy, Verdict, act_on, choose, resume_by
+from slurm_ft.cli import main
 
 FROZEN = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 DEEP = Policy(level=Level.DEEP, cache=False, settle_seconds=0, pauses=())
@@ -25,6 +26,10 @@ def copy(tmp_path):
     return make
 
 
+def resume(output):
+    return main.main(["resume", "--output-dir", str(output)])
+
+
 def rejected(search):
     return [(entry.candidate.path.name, entry.finding.verdict) for entry in search.rejected]
 
@@ -34,6 +39,47 @@ def test_verl_7952_the_tracker_that_async_save_never_writes_is_written(copy):
     (output / TRACKER).unlink()
     act_on(choose(output, "auto", DEEP))
     assert (output / TRACKER).read_text().strip() == "10"
+
+
+def test_verl_4873_a_directory_whose_only_checkpoint_was_deleted_before_the_next_was_whole_is_loud(copy, capfd):
+    """With max_ckpt_to_keep=1 the old one goes first; a kill then leaves none."""
+    output = copy("verl_ppo")
+    assert resume(output) == 0
+    for path in output.glob("global_step_*"):
+        shutil.rmtree(path)
+    capfd.readouterr()
+    assert resume(output) == 0
+    assert "no checkpoint is left in" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["verl_ppo", "lightning"])
+def test_verl_7395_lightning_6204_a_disk_without_room_for_another_save_is_told_before_the_start(
+    copy, capfd, monkeypatch, name
+):
+    """What was saved before a restart is never pruned by these, so each restart leaves less room."""
+    output = copy(name)
+    assert resume(output) == 0
+    assert "are free" not in capfd.readouterr().err
+    real = os.statvfs
+
+    def full(path):
+        values = list(real(path))
+        values[4] = 1  # f_bavail
+        return os.statvfs_result(values)
+
+    monkeypatch.setattr(os, "statvfs", full)
+    assert resume(output) == 0
+    assert "0.00 GiB are free, and a checkpoint takes" in capfd.readouterr().err
+
+
+def test_awsome_190_an_fsdp_save_that_the_fabric_ended_does_not_block_the_resume(copy):
+    output = copy("accelerate_fsdp_sharded")
+    newest = output / "checkpoints" / "checkpoint_10"
+    (newest / "optimizer_0" / ".metadata").unlink()
+    for path in newest.glob("random_states_*"):  # Accelerate's newest is the newest in time
+        os.utime(path, (4_000_000_000, 4_000_000_000))
+    search = choose(output, "auto", DEEP)
+    assert (search.point.step, rejected(search)) == (9, [("checkpoint_10", Verdict.INCOMPLETE)])
 
 
 def test_verl_takes_the_step_from_what_follows_the_last_slash(copy):
@@ -85,6 +131,34 @@ def test_dlrover_990_an_empty_iteration_directory_that_the_tracker_names_is_pass
     act_on(search)
     assert (search.point.step, rejected(search)) == (10, [("iter_0000020", Verdict.INCOMPLETE)])
     assert (output / TRACKER).read_text().strip() == "10"
+
+
+@pytest.fixture
+def non_persistent(copy):
+    """The main directory has iteration 9, and 10 lies in the one for more frequent saves."""
+    output = copy("megatron_dist")
+    place = output / "non_persistent"
+    place.mkdir()
+    (output / "iter_0000010").rename(place / "iter_0000010")
+    (place / TRACKER).write_text("10")
+    (output / TRACKER).write_text("9")
+    return output
+
+
+def test_megatron_a_newer_non_persistent_one_is_found_and_loaded_through_the_main_directory(non_persistent):
+    search = choose(non_persistent, "auto", DEEP)
+    assert (search.point.step, search.point.path.parent.name) == (10, "non_persistent")
+    assert resume_by(search).arguments == ("--load", str(non_persistent))
+    assert act_on(search).moved == ()
+
+
+def test_megatron_the_tracker_of_a_broken_non_persistent_one_goes_aside_or_it_would_win(non_persistent):
+    (non_persistent / "non_persistent" / "iter_0000010" / "metadata.json").unlink()
+    search = choose(non_persistent, "auto", DEEP)
+    act_on(search)
+    assert search.point.step == 9
+    assert not (non_persistent / "non_persistent" / TRACKER).exists()
+    assert (non_persistent / TRACKER).read_text().strip() == "9"
 
 
 @pytest.mark.parametrize("name", ["megatron_dist", "megatron_legacy"])
@@ -139,6 +213,32 @@ def test_nemo_a_broken_last_is_moved_because_it_wins_over_the_path_given(copy):
         path.write_bytes(path.read_bytes()[:100])
     act_on(choose(output, "auto", DEEP))
     assert not list((output / "checkpoints").glob("*-last.ckpt"))
+
+
+@pytest.fixture
+def nemo2(tmp_path):
+    """NeMo 2's directory for each save: Megatron's torch_dist in `weights`, what rebuilds the run in `context`."""
+    output = tmp_path / "run" / "output"
+    for step, last in ((9, ""), (10, ""), (10, "-last")):
+        place = output / "checkpoints" / f"m--val_loss=1.25-step={step}-consumed_samples={step}.0{last}"
+        shutil.copytree(FROZEN / "megatron_dist" / "output" / f"iter_{step:07d}", place / "weights")
+        (place / "context").mkdir()
+        (place / "context" / "io.json").write_text("{}")
+    return output
+
+
+def test_nemo2_directories_are_found_and_read_like_megatrons(nemo2):
+    search = choose(nemo2, "auto", DEEP)
+    assert (search.layout.name, search.point.step, search.point.level) == ("nemo", 10, Level.DEEP)
+
+
+def test_nemo2_a_broken_last_is_moved_because_it_is_what_its_auto_resume_takes(nemo2):
+    for path in (nemo2 / "checkpoints").glob("*step=10*/weights/__0_0.distcp"):
+        path.write_bytes(path.read_bytes()[:-1])
+    search = choose(nemo2, "auto", DEEP)
+    act_on(search)
+    assert search.point.step == 9
+    assert not list((nemo2 / "checkpoints").glob("*-last"))
 
 
 def test_torchtitan_1729_a_truncated_storage_file_is_not_hidden_by_its_metadata(copy):

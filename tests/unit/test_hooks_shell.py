@@ -352,6 +352,18 @@ class TestSlurmctldEpilog:
         stage.run("epilog/slurmctld_epilog", CONTROLLER, SLURM_ARRAY_JOB_ID="10", SLURM_ARRAY_TASK_ID="3")
         assert stage.started == {"squeue": ["-h -t all -j 10_3 -O RestartCnt,EndTime"]}
 
+    @pytest.mark.parametrize("mode", [0o664, 0o646])
+    def test_a_configuration_that_others_can_write_starts_no_program(self, stage: Stage, mode: int) -> None:
+        stage.config.chmod(mode)
+        stage.run("epilog/slurmctld_epilog", CONTROLLER)
+        assert stage.started == {"slurm-ft": ["hook slurmctld-epilog"]}  # which refuses it, and says so
+
+    @pytest.mark.skipif("os.geteuid() != 0", reason="only root may give files away")
+    def test_a_configuration_of_somebody_else_starts_no_program(self, stage: Stage) -> None:
+        os.chown(stage.config, 65534, 0)
+        stage.run("epilog/slurmctld_epilog", CONTROLLER)
+        assert stage.started == {"slurm-ft": ["hook slurmctld-epilog"]}
+
     @pytest.mark.parametrize("opt_in", ["requeue", "all"])
     def test_where_all_jobs_fail_over_none_needs_a_tag(self, stage: Stage, opt_in: str) -> None:
         stage.config.write_text(f"slurm_bin: {stage.directory}\nopt_in: {opt_in}")

@@ -48,7 +48,9 @@ def test_gres_conf_names_the_devices(gpus: int, file: str) -> None:
     ("version", "written"), [("slurm-wlm 22.05.8", False), ("slurm 23.11.4", True), ("slurm 26.05.5-0rc1", True)]
 )
 def test_cgroups_are_disabled_where_slurm_knows_how(version: str, written: bool) -> None:
-    assert (texts.cgroup_conf_text(parse_version(version)) is not None) == written
+    assert (texts.cgroup_conf_text(LabSpec(), parse_version(version)) is not None) == written
+    own = LabSpec(cgroup_conf=("ConstrainRAMSpace=yes",))
+    assert texts.cgroup_conf_text(own, parse_version(version)) == "ConstrainRAMSpace=yes\n"
 
 
 def test_a_version_that_is_none_is_refused() -> None:

@@ -27,7 +27,7 @@ from slurm_ft.config import Config, Mode, OptIn
 from slurm_ft.controller import carry_out, epilog, prolog, reconcile
 from slurm_ft.controller import site as site_module
 from slurm_ft.controller.site import Site
-from slurm_ft.failover import progress
+from slurm_ft.failover import brake, progress
 from slurm_ft.log import open_log
 from slurm_ft.slurm import nodelist
 from slurm_ft.slurm.cli import CommandLine
@@ -54,8 +54,9 @@ class NothingLost(RuleBasedStateMachine):
         self.failures: dict[int, str] = {}  # attempt -> node
         self.requeued: list[int] = []  # attempts that we requeued
         self.returned: set[str] = set()  # nodes that an admin has repaired since their last fault
-        self.cancelled_on: int | None = None  # the attempt
+        self.ended_otherwise_on: int | None = None  # the attempt that was cancelled or timed out on bad hardware
         self.late = 0  # how often in a row
+        self.lost_end = False  # slurmctld has forgotten the end of the latest attempt
         self.detached: list[Callable[[], None]] = []
         self.config = Config(
             mode=Mode.ACT,
@@ -90,7 +91,8 @@ class NothingLost(RuleBasedStateMachine):
     def check_change(self, name: str, *arguments: Any) -> None:
         job = self.cluster.record
         if name == "requeue":
-            assert job.state in ("COMPLETING", "FAILED"), f"requeued a job that is {job.state}"
+            assert job.state in ("COMPLETING", "FAILED") or self.lost_end, f"requeued a job that is {job.state}"
+            self.lost_end = False
             assert job.restarts not in self.requeued, "requeued one attempt twice"
             self.requeued.append(job.restarts)
             assert len(self.requeued) <= LIMIT, "a fourth requeue"
@@ -153,6 +155,7 @@ class NothingLost(RuleBasedStateMachine):
     @rule(kill=kills)
     def comes_to_its_time_limit_on_bad_hardware(self, kill: int | None) -> None:
         self._tick()
+        self.ended_otherwise_on = self.cluster.record.restarts
         self.cluster.end(0, 15, reason="TimeLimit", ends_as="TIMEOUT")
         self.cluster.blame()
         self._epilog(kill, "0:15")
@@ -171,6 +174,15 @@ class NothingLost(RuleBasedStateMachine):
         job = self.cluster.record
         self._epilog(kill, "0:0" if job.ended is None else f"{job.exit_code}:{job.exit_signal}")
 
+    @precondition(lambda self: self._runs)
+    @rule(kill=st.integers(WITHOUT_A_WORD + 1, 15))
+    def dies_of_a_fault_and_slurmctld_forgets_the_end(self, kill: int) -> None:
+        """It is killed with its hook, comes back with a saved state in which the attempt runs, and starts no hook."""
+        self.dies_of_a_fault(kill)
+        if self._waits_for_its_requeue:
+            self.lost_end = True
+            self.cluster.set_job(ADDRESS, state="RUNNING", ended=None, reason="", exit_code=0, nodes=self.cluster.taken)
+
     @precondition(lambda self: self.cluster.record.state == "COMPLETING")
     @rule(kill=kills)
     def completing_ends(self, kill: int | None) -> None:
@@ -185,7 +197,7 @@ class NothingLost(RuleBasedStateMachine):
     def the_user_cancels_on_bad_hardware(self) -> None:
         """EpilogSlurmctld is told 0:0 and ends in the shell; one that slurmctld starts again is told more."""
         self._tick()
-        self.cancelled_on = self.cluster.record.restarts
+        self.ended_otherwise_on = self.cluster.record.restarts
         self.cluster.cancel(ADDRESS)
         self.cluster.set_job(ADDRESS, exit_code=3)
         self.cluster.blame()
@@ -200,6 +212,10 @@ class NothingLost(RuleBasedStateMachine):
         """A restart that no hook wrote a word of is lost with a job that ends before it was reconciled."""
         if not set(self.failures) <= {entry.key.attempt for entry in journal.entries(self.directory)}:
             self.settle()
+        if self.lost_end:  # then nothing is owed to the job any more
+            self.lost_end = False
+            del self.failures[self.cluster.record.restarts]
+            self.ended_otherwise_on = self.cluster.record.restarts
         self.cluster.cancel(ADDRESS)
 
     @rule()
@@ -208,6 +224,21 @@ class NothingLost(RuleBasedStateMachine):
         self.settle()
         if not self.cluster.finished:
             self.cluster.set_job(ADDRESS, admin_comment="")
+
+    @precondition(lambda self: self._runs)
+    @rule(kill=kills, kind=st.sampled_from([brake.Kind.PAUSED, brake.Kind.BREAKER]))
+    def dies_of_a_fault_while_the_brake_is_on(self, kill: int | None, kind: brake.Kind) -> None:
+        """Nothing is requeued, and nothing is made up for once the brake is off."""
+        self.settle()
+        before = self.cluster.record.restarts
+        self._brake(kind)
+        self.cluster.end(1)
+        self.cluster.blame()
+        self._epilog(kill, "1:0")
+        self.settle()
+        self._brake(brake.Kind.OFF)
+        self.settle()
+        assert (self.cluster.record.state, self.cluster.record.restarts) == ("FAILED", before)
 
     @rule(held=st.booleans())
     def an_admin_holds_or_releases(self, held: bool) -> None:
@@ -219,7 +250,7 @@ class NothingLost(RuleBasedStateMachine):
         self.settle()
         if not self.cluster.finished:  # reconcile has requeued it just now
             return
-        if self.cancelled_on == self.cluster.record.restarts and not self._written_down():
+        if self.ended_otherwise_on == self.cluster.record.restarts and not self._written_down():
             self._fails_by_hardware()  # as if it had been requeued while it ran: the node's verdict is all there is
         self.cluster.requeue(ADDRESS)
 
@@ -256,6 +287,10 @@ class NothingLost(RuleBasedStateMachine):
         self.cluster.leave_completing()
         self._run_detached(None)
         self._reconcile(None)
+        if self.lost_end:
+            self.cluster.pass_time(progress.LOST_END)
+            self._reconcile(None)
+            self.cluster.leave_completing()
         self._reconcile(None)
         self._check()
 
@@ -280,7 +315,20 @@ class NothingLost(RuleBasedStateMachine):
 
     @property
     def _runs(self) -> bool:
-        return self.cluster.record.state == "RUNNING"
+        return self.cluster.record.state == "RUNNING" and not self.lost_end
+
+    @property
+    def _waits_for_its_requeue(self) -> bool:
+        job = self.cluster.record
+        return job.state == "COMPLETING" and job.ended is not None and job.restarts in self.failures and self._noted()
+
+    def _noted(self) -> bool:
+        return any(entry.key.attempt == self.cluster.record.restarts for entry in journal.entries(self.directory))
+
+    def _brake(self, kind: brake.Kind) -> None:
+        for name in list(self.cluster.node_records)[: brake.CARRIERS]:
+            comment = brake.write(self.cluster.node_records[name].comment, brake.Brake(kind, self.cluster.now, "test"))
+            self.cluster.set_node(name, comment=comment)
 
     def _fails_by_hardware(self) -> None:
         self.returned.discard(self.cluster.taken)
@@ -289,9 +337,7 @@ class NothingLost(RuleBasedStateMachine):
 
     def _written_down(self) -> bool:
         """Whether a hook has put the end of the latest attempt into the journal, or the node was repaired since."""
-        restarts = self.cluster.record.restarts
-        seen = any(entry.key.attempt == restarts for entry in journal.entries(self.directory))
-        return seen or not self.cluster.node_records[self.cluster.taken].draining
+        return self._noted() or not self.cluster.node_records[self.cluster.taken].draining
 
     def _tick(self) -> None:
         self.cluster.pass_time(1)

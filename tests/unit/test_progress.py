@@ -118,6 +118,20 @@ class TestNextStep:
         assert progress.next_step(recorded, requeued, 2003.0).step is Step.RELEASE
         assert progress.next_step(recorded, requeued, 2002.0 + progress.BEGIN_TIME + 1).step is Step.CLOSE
 
+    def test_an_end_that_slurmctld_lost_is_requeued_in_the_end(self, job_record: JobRecord) -> None:
+        """A saved state from before the end: the job shows RUNNING, and nothing runs."""
+        decided = Progress(replace(DECIDED, started=1900.0))
+        ghost = replace(job_record, state="RUNNING", started=1900.0, ended=None)
+        assert progress.next_step(decided, ghost, 2004.0).step is Step.WAIT
+        assert progress.next_step(decided, ghost, 2001.0 + progress.LOST_END).step is Step.REQUEUE
+
+    def test_an_attempt_that_was_started_once_more_is_left_alone(self, job_record: JobRecord) -> None:
+        decided = Progress(replace(DECIDED, started=1900.0))
+        runs = replace(job_record, state="RUNNING", started=2010.0, ended=None)
+        assert progress.next_step(decided, runs, 2004.0 + progress.LOST_END).step is Step.CLOSE
+        unknown = Progress(replace(DECIDED, started=None))
+        assert progress.next_step(unknown, runs, 2004.0 + progress.LOST_END).step is Step.WAIT
+
     @given(
         state=st.sampled_from(sorted(progress.FINAL | progress.PENDING | {"RUNNING", "COMPLETING", "CONFIGURING"})),
         restarts=st.integers(0, 3),

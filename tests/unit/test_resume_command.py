@@ -244,6 +244,21 @@ class TestBanner:
         assert "\n" not in banner({**JOB, "SLURM_JOB_NODELIST": "n2\r\x1b[2K"}, hostile, "step 1", NOW)
 
 
+class TestInsideOfSrun:
+    """`srun slurm-ft run …` starts it once for each task; the log shows one banner."""
+
+    @pytest.mark.parametrize(("number", "banners"), [("0", 1), ("1", 0)])
+    def test_only_the_first_task_speaks(self, tmp_path, number, banners):
+        step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": number, "SLURM_STEP_NUM_TASKS": "2"}
+        done = subprocess.run(
+            [sys.executable, "-m", "slurm_ft.cli.main", "resume", f"--output-dir={tmp_path}"],
+            env={"PATH": os.environ["PATH"], **step}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.startswith("unset CKPT_LAST_STEP")
+        assert done.stderr.count("==== slurm_ft job") == banners
+        assert ("each of 2 tasks chooses for itself" in done.stderr) is bool(banners)
+
+
 # Answers the two questions as squeue does: the fields of -O each followed by the delimiter, and -o "%i %x".
 SQUEUE = """
 env > "$0.env"

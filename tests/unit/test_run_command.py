@@ -45,8 +45,12 @@ class Place:
         base = {"PATH": f"{self.directory}/bin:/usr/bin:/bin", "HOME": str(self.directory / "home")}
         return {**base, "SLURM_FT_CONFIG": str(self.directory / "none"), **more}
 
-    def command(self, *command: str, options: tuple[str, ...] = ()) -> list[str]:
-        start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from slurm_ft.cli.main import main; sys.exit(main())"
+    def command(self, *command: str, options: tuple[str, ...] = (), first: str = "") -> list[str]:
+        """`first` is Python that runs before the command line."""
+        start = (
+            f"import sys; sys.path.insert(0, {str(ROOT)!r}); from slurm_ft.cli.main import main\n"
+            f"{first}\nsys.exit(main())"
+        )
         return [sys.executable, "-c", start, "run", f"--output-dir={self.out}", *options, "--", *command]
 
     def run(self, *command: str, options: tuple[str, ...] = (), **more: str) -> subprocess.CompletedProcess[str]:
@@ -182,6 +186,14 @@ class TestEnvironment:
         assert done.returncode == 74
         assert not (place.directory / "started").exists()
 
+    def test_storage_that_hangs_starts_nothing_and_ends_in_time(self, place: Place) -> None:
+        hang = "import time; from slurm_ft.cli import resume; resume.choose = lambda *_: time.sleep(60)"
+        command = place.command("touch", "started", options=("--timeout=0.3",), first=hang)
+        done = subprocess.run(command, env=place.environ(), cwd=place.directory, capture_output=True, check=False)
+        assert done.returncode == 74
+        assert b"did not answer within 0 s" in done.stderr
+        assert not (place.directory / "started").exists()
+
     def test_no_valid_checkpoint_can_be_made_an_error(self, place: Place) -> None:
         (place.out / "ckpt_20.pth").write_bytes(b"")
         assert place.run("true", options=("--on-no-valid=fail",)).returncode == 65
@@ -209,6 +221,14 @@ class TestContinuation:
         log = self.saving(place, 30, 30)
         assert "slurm_ft: ALERT: no_valid_checkpoint: none of the 1 checkpoints" in log
         assert place.record()["alert"] == "no_valid_checkpoint"
+
+    def test_a_start_from_scratch_after_a_checkpoint_was_resumed_from_is_loud(self, place: Place) -> None:
+        write_valid(place.out / "ckpt_20.pth")
+        self.saving(place, 30, 30)
+        for path in place.out.iterdir():
+            path.unlink()
+        assert "ALERT: checkpoints_lost: no checkpoint is left" in self.saving(place, 10, 10)
+        assert place.record()["alert"] == "checkpoints_lost"
 
     def test_a_start_from_scratch_without_any_is_not(self, place: Place) -> None:
         assert "ALERT" not in self.saving(place, 30, 30)

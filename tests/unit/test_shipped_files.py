@@ -31,7 +31,7 @@ def test_the_packaged_configuration_is_the_default_and_names_every_key() -> None
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_hook_is_executable_and_named_in_the_installation_guide(hook: str) -> None:
     assert os.access(ROOT / hook, os.X_OK)
-    assert f"share/slurm_ft/{hook}\n" in (ROOT / "docs" / "install_by_hand.md").read_text()
+    assert f"share/slurm_ft/{hook}\n" in (ROOT / "docs" / "installation.md").read_text()
 
 
 @pytest.mark.parametrize(

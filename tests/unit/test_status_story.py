@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,6 +54,7 @@ def test_the_page_tells_every_attempt_what_it_cost_and_what_comes_next(view: Cal
         "attempt 2/4, restart 2",
         "attempt 3/4, restart 3",
     ]
+    assert re.fullmatch(r".*: on n1, \S+T(\S+) - \S+:\S+ \(16:40\)", text[1])
     assert text[2:6] == [
         "    started from scratch",
         "    hardware xid79, excluded n1 (failover)",
@@ -62,7 +64,7 @@ def test_the_page_tells_every_attempt_what_it_cost_and_what_comes_next(view: Cal
     assert text[-3:] == [
         "lost in all: 1:54 between attempts, 11:30 of work",
         "next: runs to its end; if its hardware fails, it starts again elsewhere (1 failover left)",
-        "look closer: slurm-ft explain 12; its log: /home/alice/train.log",
+        "look closer: slurm-ft explain 12; slurm-ft logs 12",
     ]
 
 
@@ -178,4 +180,4 @@ def test_on_a_narrow_terminal_lines_go_on_further_in_and_never_beyond_its_edge(v
 
 
 def test_a_comment_or_a_name_cannot_forge_a_command_to_copy(view: Callable[..., JobView]) -> None:
-    assert outlook.look_closer(view(address="12; rm -rf ~")) == "slurm-ft explain 12"
+    assert outlook.look_closer(view(address="12; rm -rf ~")) == "slurm-ft explain 12; slurm-ft logs 12"

@@ -6,6 +6,9 @@ and `distrib_optim.pt` with the distributed optimizer. `torch_dist`: a DCP direc
 Rank 0 writes the tracker in place, so a kill leaves it empty: Megatron then ends with exit code 0. Without it, training
 begins with random weights. `--ckpt-step` is wrong for the legacy format: it reads the optimizer of the tracker's step
 all the same. So the tracker is what is set (megatron/training/checkpointing.py).
+
+With `--non-persistent-ckpt-type global` more frequent ones lie in `non_persistent/`, with a tracker of their own.
+Megatron takes what that names unless the main tracker names a higher iteration.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 ENTRY = re.compile(r"iter_(?P<step>[0-9]{7,18})")
 RANK = re.compile(r"mp_rank_\d+(?:_\d+)*")
 MODEL, OPTIMIZER = "model_optim_rng.pt", "distrib_optim.pt"
+NON_PERSISTENT = "non_persistent"
 COMMON, FINISHED = "common.pt", "metadata.json"
 MOST_RANKS = 100_000
 
@@ -132,14 +136,16 @@ def states(files: Files) -> Iterator[tuple[State, str]]:
 
 
 def resume(point: ResumePoint) -> ResumeBy:
-    """Megatron loads what the tracker in `--load` names."""
-    return ResumeBy(arguments=("--load", str(point.path.parent)))
+    """Megatron loads what the trackers in `--load` and below it name."""
+    parent = point.path.parent
+    return ResumeBy(arguments=("--load", str(parent.parent if parent.name == NON_PERSISTENT else parent)))
 
 
 MEGATRON = Layout(
     name="megatron",
     title="Megatron-LM",
     entry=ENTRY,
+    places=(".", NON_PERSISTENT),
     parts=(Part(state=State.MODEL, files=(METADATA, "*.distcp", f"mp_rank_*/{MODEL}")),),
     recognise=lambda files: files.has("mp_rank_*/*", "*.distcp", METADATA, COMMON) or not files.entries,
     step=step,

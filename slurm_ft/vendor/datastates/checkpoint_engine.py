@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._engine.companion import Companion
+from ._engine.companion import Companion, start_where_missing
 from ._engine.paths import LATEST
 from ._engine.ranks import discover
 from .deepspeed_tags import FILE, Tags
@@ -28,6 +28,7 @@ class CheckpointEngine(Checkpointing):
 
     def __init__(self, config: Any, rank: int) -> None:
         super().__init__(_settings_in(config), rank)
+        start_where_missing()
         self._ranks = discover()
         self._tags = Tags(self._files, self._ranks)
         self._tags.on_commit.append(Companion(self._files.settings).tell)

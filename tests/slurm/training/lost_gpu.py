@@ -20,8 +20,12 @@ def die_if_lost(directory: Path, pattern: str) -> None:
         return
     if os.environ["SLURMD_NODENAME"] in lost:
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:
-            _tear(max(directory.glob(pattern), key=lambda path: int(re.findall(r"\d+", path.name)[-1])))
+            _tear(max(directory.glob(pattern), key=_numbers))
         raise RuntimeError("CUDA error: unspecified launch failure")
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path.name)]
 
 
 def _tear(checkpoint: Path) -> None:

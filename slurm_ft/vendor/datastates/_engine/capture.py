@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import dcp, safetensors_file, skeleton
+from .device import latest
 from .errors import EngineError, UnknownMemoryError
 from .hashing import CHUNK_BYTES, chunk_digest
 from .image import SMALL, FileImage, Region, private_copy
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
-    from .device import Device, Devices
+    from .device import Devices
     from .pool import Pool
 
 
@@ -166,14 +167,10 @@ class Capture:
             self._pool.give_back(buffers)
             return False
         self._devices.follow()
-        last: dict[Device, Any] = {}
         for chunk, buffer in zip(chunks, buffers, strict=True):
-            device = chunk.hold(buffer)
+            chunk.hold(buffer)
             chunk.state = ChunkState.HELD
-            if device is not None:
-                last[device] = chunk.event
-        for device, event in last.items():
-            device.hold_training(event)
+        latest(chunk.copies for chunk in chunks if chunk.copies is not None).hold_training()
         return True
 
     def _drop(self, target: Path) -> None:
@@ -181,8 +178,8 @@ class Capture:
         if file is None:
             return
         for chunk in file.chunks:
-            if chunk.event is not None:
-                chunk.event.synchronize()
+            if chunk.copies is not None:
+                chunk.copies.wait()
             if chunk.buffer is not None:
                 self._pool.give_back([chunk.buffer])
                 chunk.buffer = None
@@ -201,10 +198,10 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
 def _digest_now(chunk: Chunk) -> str:
     if chunk.buffer is None:
         chunk_of_memory = Slab(CHUNK_BYTES, 1).buffers[0]
-        device = chunk.image.assemble(chunk.index, chunk_of_memory.address)
-        if device is not None:
-            device.event().synchronize()
+        copies = chunk.image.assemble(chunk.index, chunk_of_memory.address)
+        if copies is not None:
+            copies.wait()
         return chunk_digest(chunk_of_memory.view[: chunk.length])
-    if chunk.event is not None:
-        chunk.event.synchronize()
+    if chunk.copies is not None:
+        chunk.copies.wait()
     return chunk_digest(chunk.buffer.view[: chunk.length])

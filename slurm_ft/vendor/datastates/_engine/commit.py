@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .durable import sync_directory, sync_file, write_whole
-from .errors import AbandonedError, EngineError
+from .errors import AbandonedError, AlreadyThereError, EngineError
 from .hashing import file_digests
 from .manifest import FileRecord, RankRecord, decode_record, encode_manifest, encode_marker, encode_record
 from .paths import LATEST, MANIFEST, MARKER, OWNER, TRASH_PREFIX, checkpoint_name, record_name
@@ -145,7 +145,7 @@ def _rename(directory: Path, root: Path, save: Save, *, replace: bool) -> Path:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise
         if (final / MARKER).exists() and not replace:
-            raise AbandonedError(f"{final} is there already, saved by another attempt; it stays") from error
+            raise AlreadyThereError(f"{final} is there already, saved by another training; it stays") from error
         final.rename(root / f"{TRASH_PREFIX}{final.name}-{save.attempt}")  # an interrupted save of something else
         directory.rename(final)
     return final

@@ -20,10 +20,10 @@ from . import ranks as rank_module
 from . import retention
 from .cadence import Cadence
 from .capture import Capture
-from .companion import Companion
+from .companion import Companion, start_where_missing
 from .device import Devices
 from .durable import encode, sync_directory
-from .errors import AbandonedError
+from .errors import AbandonedError, AlreadyThereError
 from .fence import Fence
 from .flight import Flight, Plan, give_up
 from .manifest import Save
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from .snapshot import Settled
 
 log = logging.getLogger("datastates.engine")
-
-# Adam's two moments: what a first guess of the state's size counts with.
-STATES_PER_PARAMETER = 2
 
 
 class Engine:
@@ -70,6 +67,7 @@ class Engine:
         self._status = Status()
         self._lock = threading.Lock()
         self._closed = False
+        start_where_missing()
         self._fence = Fence(settings, self._pool, self._saving)
         self._fence.note = self._note_fence
         atexit.register(self.close)
@@ -259,6 +257,10 @@ class Engine:
         """Count what became of a save and delete what it supersedes: in the flight's own thread."""
         step = flight.plan.save.step
         self._change(in_flight_step=None, pool_bytes=self._pool.peak)
+        if isinstance(flight.error, AlreadyThereError):
+            self._change(skipped=self._status.skipped + 1, failures_in_a_row=0)
+            log.warning("checkpoint of step %d skipped: %s", step, flight.error)
+            return
         if flight.error is not None:
             self._count_failure(step, flight.error)
             return

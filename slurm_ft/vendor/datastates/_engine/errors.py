@@ -18,6 +18,10 @@ class AbandonedError(EngineError):
     """A save was given up: another rank failed, a time limit passed, or the process is leaving."""
 
 
+class AlreadyThereError(EngineError):
+    """Another training in the same directory has committed this step: there is a checkpoint of it, so no failure."""
+
+
 class TornError(EngineError):
     """Bytes changed between the capture and their copy: something other than an optimizer step edited them."""
 

@@ -15,6 +15,8 @@ import time
 from typing import TYPE_CHECKING
 
 from . import memory
+from .device import capturing_graph
+from .errors import AbandonedError
 from .live import SeenOptimizers, identities
 from .pace import Pace
 
@@ -89,12 +91,23 @@ class Fence:
     def _before(self, optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) -> None:
         if os.getpid() != self._pid:
             return
+        if capturing_graph():
+            self._leave_graph_alone(optimizer)
+            return
         for call in self.before_step:
             call()
         if self._seen.step_of(optimizer):
             optimizer.register_load_state_dict_pre_hook(lambda *_: self.settle())
+        self._pool.expect(self._seen.settled_bytes(optimizer))
         self.pace.step(time.monotonic(), saving=self._saving())
         self.settle()
+
+    def _leave_graph_alone(self, optimizer: torch.optim.Optimizer) -> None:
+        """This step is only recorded, and no wait of ours may be in the recording. Its replays come without a hook."""
+        self._seen.distrust(optimizer)
+        for snapshot, what in self._watched:
+            if snapshot.reads_live_memory:
+                snapshot.fail(AbandonedError(f"{what}: the optimizer's step was put into a CUDA graph meanwhile"))
 
     def _settle(self, snapshot: Snapshot, what: str) -> None:
         with self._lock:

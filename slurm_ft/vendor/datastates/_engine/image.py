@@ -11,6 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .device import copies_of
 from .errors import TornError
 from .hashing import CHUNK_BYTES
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from .device import Device
+    from .device import Copies, Device
 
 # Below this a copy at capture is cheaper than keeping track of the tensor.
 SMALL = 64 << 10
@@ -104,12 +105,12 @@ class FileImage:
         """Return the regions that a chunk reads."""
         return [piece.region for piece in self.pieces(index)]
 
-    def assemble(self, index: int, address: int) -> Device | None:
+    def assemble(self, index: int, address: int) -> Copies | None:
         """Copy a chunk's bytes to an address that has room for them.
 
-        Returns the device whose copies are still under way; None when all bytes are there.
+        Returns the copies from GPUs that are still under way; None when all bytes are there.
         """
-        position, device = 0, None
+        position, devices = 0, set()
         for piece in self.pieces(index):
             region = piece.region
             region.check()
@@ -118,9 +119,9 @@ class FileImage:
             if region.device is None:
                 ctypes.memmove(address + piece.offset, region.address + piece.start, piece.length)
             else:
-                device = region.device
-                device.copy(region.keep, piece.start, piece.length, address + piece.offset)
+                region.device.copy(region.keep, piece.start, piece.length, address + piece.offset)
+                devices.add(region.device)
             position = piece.offset + piece.length
         if position < self.chunk_length(index):
             ctypes.memset(address + position, 0, self.chunk_length(index) - position)
-        return device
+        return copies_of(devices)

@@ -18,6 +18,7 @@ GIB = 1 << 30
 FREE_SHARE = 0.5  # of the memory that is free now, for all ranks of this node together
 
 CGROUP = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 def ceiling(host_cache_gib: float | None, local_ranks: int) -> int:
@@ -67,7 +68,7 @@ def _idle_cache(directory: Path) -> int:
 
 def _cgroup_files() -> list[tuple[Path, str, str]]:
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = OWN_CGROUPS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     found = []

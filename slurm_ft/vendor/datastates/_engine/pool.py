@@ -23,6 +23,10 @@ PAGE = mmap.PAGESIZE
 class Pinner(Protocol):
     """Page-locks memory, so that a GPU copies into it without the CPU."""
 
+    def prepare(self) -> None:
+        """Called on the training's thread before `pin` is called on another."""
+        ...
+
     def pin(self, address: int, length: int) -> bool:
         """Return whether the memory is now page-locked."""
         ...
@@ -55,11 +59,6 @@ class Slab:
         self.buffers = [Buffer(start + i * chunk, whole[i * chunk : (i + 1) * chunk]) for i in range(count)]
         self._pinner = pinner if pinner is not None and pinner.pin(start, self.size) else None
 
-    def touch(self) -> None:
-        """Make the kernel find the pages now, not in the middle of a copy."""
-        for buffer in self.buffers:
-            ctypes.memset(buffer.address, 0, len(buffer.view))
-
     def unpin(self) -> None:
         """Give the page lock back; the memory goes with the last reference."""
         if self._pinner is not None:
@@ -77,6 +76,8 @@ class Pool:
         self._free: list[Buffer] = []
         self._slabs: list[Slab] = []
         self._used = 0
+        self._expected = 0
+        self._closed = False
         self.peak = 0  # bytes in use at once, at most
 
     def take(self) -> Buffer | None:
@@ -94,23 +95,21 @@ class Pool:
             self._free.extend(buffers)
             self._used -= len(buffers)
 
-    def warm(self, size: int) -> None:
-        """Have that many bytes ready, touched and page-locked: called off the training thread."""
+    def expect(self, size: int) -> None:
+        """Page-lock that many bytes more, in a thread of its own: a GiB takes a third of a second, and the first save
+        need not wait for it. Without a GPU nothing is taken ahead.
+        """
+        if self._pinner is None or not size:
+            return
+        self._expected += size
+        self._pinner.prepare()
+        threading.Thread(target=self._warm, args=(self._expected,), name="datastates-pool", daemon=True).start()
+
+    def _warm(self, size: int) -> None:
         while self.allocated < min(size, self.limit):
             with self._lock:
-                before = len(self._slabs)
-                if not self._grow():
+                if self._closed or not self._grow():
                     return
-                slab = self._slabs[before]
-                del self._free[-len(slab.buffers) :]
-            slab.touch()
-            with self._lock:
-                self._free.extend(slab.buffers)
-
-    @property
-    def pinned(self) -> bool:
-        """Whether its memory is to be page-locked."""
-        return self._pinner is not None
 
     @property
     def allocated(self) -> int:
@@ -121,6 +120,7 @@ class Pool:
     def close(self) -> None:
         """Let go of all memory. No buffer may be in use."""
         with self._lock:
+            self._closed = True
             slabs, self._slabs, self._free = self._slabs, [], []
         for slab in slabs:
             slab.unpin()

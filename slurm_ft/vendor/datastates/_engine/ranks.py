@@ -9,10 +9,10 @@ import os
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-# Launchers' variables for the rank and the world size, in order of preference.
-_RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+# Launchers' variables, in order of preference.
+_LOCAL_RANK_NAMES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _LOCAL_SIZE_NAMES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 
 
@@ -88,11 +88,15 @@ def discover() -> Ranks:
     return SingleRank()
 
 
-def launcher_rank(environ: Mapping[str, str]) -> int:
-    """Return the rank that the launcher announced; 0 without one. For log lines before torch.distributed runs."""
-    return next((int(environ[name]) for name in _RANK_NAMES if environ.get(name, "").isdigit()), 0)
+def local_rank(environ: Mapping[str, str] = os.environ) -> int:
+    """Return this process's number among the ranks of its node; 0 if nothing says so."""
+    return _first_number(_LOCAL_RANK_NAMES, environ, 0)
 
 
 def local_size(environ: Mapping[str, str] = os.environ) -> int:
     """Return how many ranks share this node's memory; 1 if nothing says so."""
-    return next((int(environ[name]) for name in _LOCAL_SIZE_NAMES if environ.get(name, "").isdigit()), 1)
+    return _first_number(_LOCAL_SIZE_NAMES, environ, 1)
+
+
+def _first_number(names: Sequence[str], environ: Mapping[str, str], default: int) -> int:
+    return next((int(environ[name]) for name in names if environ.get(name, "").isdigit()), default)

@@ -16,14 +16,15 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .device import latest
 from .errors import AbandonedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .device import Device
+    from .device import Copies
     from .image import FileImage
     from .pool import Buffer, Pool
 
@@ -54,16 +55,14 @@ class Chunk:
     changing: bool
     state: ChunkState = ChunkState.LIVE
     buffer: Buffer | None = None
-    event: Any = None  # of the GPU's copies into the buffer
+    copies: Copies | None = None  # from GPUs into the buffer
     expected: str | None = None  # the digest at capture, in debug mode
     digest: str = ""
 
-    def hold(self, buffer: Buffer) -> Device | None:
-        """Copy the content into the pool. Returns the GPU whose copies are still under way."""
-        device = self.image.assemble(self.index, buffer.address)
-        self.event = device.event() if device is not None else None
+    def hold(self, buffer: Buffer) -> None:
+        """Copy the content into the pool; copies from GPUs are only queued."""
+        self.copies = self.image.assemble(self.index, buffer.address)
         self.buffer = buffer
-        return device
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Snapshot:
         self._unwritten = len(chunks)
         self._starved = False
         self._failure: Exception | None = None
-        self._devices: dict[Device, Any] = {}  # the last event of copies that the training has not waited for
+        self._queued: list[Copies] = []  # from GPUs, which the training's streams do not wait for yet
 
     # --- the training's thread -------------------------------------------------------------------------------------
 
@@ -123,9 +122,8 @@ class Snapshot:
             self._hold(chunk, buffer)
             size += chunk.length
         size += self._take_over(started + timeout)
-        for device, event in self._devices.items():
-            device.hold_training(event)
-        self._devices.clear()
+        latest(self._queued).hold_training()
+        self._queued.clear()
         return Settled(size, time.monotonic() - started, starved)
 
     def _claim_last(self) -> tuple[Chunk, Buffer | None] | None:
@@ -137,9 +135,9 @@ class Snapshot:
             return (self._changing.pop() if buffer is not None else self._changing[-1]), buffer
 
     def _hold(self, chunk: Chunk, buffer: Buffer) -> None:
-        device = chunk.hold(buffer)
-        if device is not None:
-            self._devices[device] = chunk.event
+        chunk.hold(buffer)
+        if chunk.copies is not None:
+            self._queued.append(chunk.copies)
         with self._news:
             chunk.state = ChunkState.HELD
             self._held.append(chunk)
@@ -166,11 +164,10 @@ class Snapshot:
                 self._wait_for_room(deadline)
             if buffer is None:
                 continue
-            device = chunk.image.assemble(chunk.index, buffer.address)
-            event = device.event() if device is not None else None
-            size += self._replace(chunk, buffer, event)
-            if device is not None:
-                self._devices[device] = event
+            copies = chunk.image.assemble(chunk.index, buffer.address)
+            if copies is not None:
+                self._queued.append(copies)
+            size += self._replace(chunk, buffer, copies)
         return size
 
     def _still_reading(self) -> list[Chunk]:
@@ -181,13 +178,13 @@ class Snapshot:
                     return reading
             return []
 
-    def _replace(self, chunk: Chunk, buffer: Buffer, event: object) -> int:
+    def _replace(self, chunk: Chunk, buffer: Buffer, copies: Copies | None) -> int:
         with self._news:
             if chunk.state is not ChunkState.READING:  # the worker was faster
-                self.pool.give_back([buffer])
+                self._give_back(buffer, copies)
                 return 0
             self._reading.discard(chunk)
-            chunk.buffer, chunk.event, chunk.state = buffer, event, ChunkState.HELD
+            chunk.buffer, chunk.copies, chunk.state = buffer, copies, ChunkState.HELD
             self._held.append(chunk)
             self._news.notify_all()
             return chunk.length
@@ -270,9 +267,18 @@ class Snapshot:
     @property
     def reads_live_memory(self) -> bool:
         """Whether a change of the training's memory could still tear a chunk."""
-        return bool(self._changing or self._reading or self._devices)
+        return bool(self._changing or self._reading or self._queued)
 
     def _release(self, chunk: Chunk) -> None:
         if chunk.buffer is not None:
-            self.pool.give_back([chunk.buffer])
+            self._give_back(chunk.buffer, chunk.copies)
             chunk.buffer = None
+
+    def _give_back(self, buffer: Buffer, copies: Copies | None) -> None:
+        """Return a buffer to the pool: not while a GPU still writes into it, and never if that cannot be known."""
+        if copies is not None:
+            try:
+                copies.wait()
+            except RuntimeError:  # the GPU is lost
+                return
+        self.pool.give_back([buffer])

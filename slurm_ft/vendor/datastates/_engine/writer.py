@@ -165,13 +165,13 @@ class Workers:
 
     def _move(self, chunk: Chunk, held: Buffer | None, scratch: Buffer) -> None:
         if held is None:
-            device = chunk.image.assemble(chunk.index, scratch.address)
-            if device is not None:
-                device.event().synchronize()
+            copies = chunk.image.assemble(chunk.index, scratch.address)
+            if copies is not None:
+                copies.wait()
             if not self._snapshot.copied(chunk):
                 return
-        elif chunk.event is not None:
-            chunk.event.synchronize()
+        elif chunk.copies is not None:
+            chunk.copies.wait()
         buffer = held or scratch
         chunk.digest = chunk_digest(buffer.view[: chunk.length])
         if chunk.expected is not None and chunk.expected != chunk.digest:

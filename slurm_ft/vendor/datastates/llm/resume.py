@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("datastates.llm.decorator")
 
 LATEST = -1  # what the platform's step number is without a step: the newest
+STEP_DIGITS = 18  # no training takes more steps
 
 OK, DAMAGED, UNREADABLE = 1, 0, -1  # a rank's vote on a candidate
 
@@ -52,9 +53,20 @@ class Answer:
 
 
 def wanted_step(environ: Mapping[str, str]) -> int:
-    """Return CKPT_LAST_STEP: the newest step to resume from; LATEST if it is unset, -1 or no number."""
+    """Return CKPT_LAST_STEP: the newest step to resume from; LATEST if it is unset, -1, no number or beyond any."""
     text = environ.get("CKPT_LAST_STEP", "").strip()
-    return int(text) if re.fullmatch(r"[0-9]+", text) else LATEST
+    if not re.fullmatch(r"[0-9]+", text):
+        return LATEST
+    digits = text.lstrip("0") or "0"
+    if len(digits) > STEP_DIGITS:
+        log.warning(
+            "[Concurrent Checkpoint] CKPT_LAST_STEP is a number of %d digits (%s…), which is no step: the newest "
+            "checkpoint is taken. Set it to a step, or not at all",
+            len(digits),
+            digits[:STEP_DIGITS],
+        )
+        return LATEST
+    return int(digits)
 
 
 def choose_together(output_dir: Path, step: int, ranks: Ranks) -> Answer:
