@@ -54,6 +54,7 @@ test-frameworks: setup ## real trainings in the pinned and in the newest version
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
 	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
 PYTHONS ?= /var/tmp/slurm_ft-pythons
 test-pythons: ## the wheel and the unit tests in each Python from 3.10 to 3.13 that is here (ONLY="…" names others)
