@@ -123,13 +123,17 @@ def begin(choice: Choice, environ: Mapping[str, str], comment: str, *, stop: boo
     point = choice.search.point
     return Attempt(
         choice=choice,
-        mark=resume_tag.following(before, choice.step, int(restart) if restart.isdecimal() else 0),
+        mark=replace(_mark(before, choice.step, restart), saved=choice.saved),
         address=address,
         training=training,
         follower=Follower(training, point.step, directory, point.layout) if point else None,
         saving=SavingWatch(training) if environ.get(VENDOR) else None,
         stop=stop,
     )
+
+
+def _mark(before: ResumeMark | None, step: int | None, restart: str) -> ResumeMark:
+    return resume_tag.following(before, step, int(restart) if restart.isdecimal() else 0)
 
 
 def _stalled(mark: ResumeMark) -> str:
