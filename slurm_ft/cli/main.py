@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from slurm_ft import __version__
@@ -72,9 +72,11 @@ def _dispatch(given: list[str]) -> int:
         return 2
     module, summary = COMMANDS[name]
     command = import_module(module)
-    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=summary)
+    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=summary, add_help=False)
+    parser.add_argument(*getattr(command, "HELP", ("-h", "--help")), action="help", help="show this help and exit")
     command.configure(parser)
-    code: int = command.run(parse(parser, given[1:]))
+    prepare: Callable[[Sequence[str]], Sequence[str]] = getattr(command, "prepare", list)
+    code: int = command.run(parse(parser, prepare(given[1:])))
     return code
 
 
