@@ -41,6 +41,7 @@ COMMANDS = {
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),
 }
+HELP = frozenset(("-h", "--help"))
 DESCRIPTION = """\
 Keeps GPU training alive on plain Slurm: finds out why a job died, drains the bad node,
 starts the same job again elsewhere, and lets the training go on from its newest valid checkpoint."""
@@ -69,12 +70,21 @@ def _dispatch(given: list[str]) -> int:
     if name not in COMMANDS:
         _top_level().parse_args(given or ["--help"])  # prints help, version or the error, and exits
         return 2
-    module, summary = COMMANDS[name]
-    command = import_module(module)
-    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=summary)
-    command.configure(parser)
-    code: int = command.run(parse(parser, given[1:]))
+    parser = parser_of(name, manual=not HELP.isdisjoint(given))
+    code: int = import_module(COMMANDS[name][0]).run(parse(parser, given[1:]))
     return code
+
+
+def parser_of(name: str, *, manual: bool = True) -> argparse.ArgumentParser:
+    """The parser of one subcommand; `manual`: with the examples, exit codes and files that its help shows."""
+    module, summary = COMMANDS[name]
+    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=f"{summary[0].upper()}{summary[1:]}.")
+    import_module(module).configure(parser)
+    if manual:
+        from slurm_ft.cli.manual import complete  # noqa: PLC0415 - no hook needs it
+
+        complete(parser, name)
+    return parser
 
 
 def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
