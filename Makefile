@@ -1,4 +1,4 @@
-# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs everything that CI runs.
+# `make demo` shows a failover on a real Slurm cluster on this machine; `make test` runs the tests.
 # Both set everything up by themselves. `make help` lists the rest.
 
 VENV ?= $(shell tools/venv_path.sh)
@@ -25,7 +25,7 @@ demo: setup ## a training loses its GPU and finishes on another node
 demo-refusal: setup ## the same training with a bug of its own: not retried
 	@$(SUDO) $(BIN)/slurm-ft demo --refusal
 
-test: lint type unit test-slurm ## everything that CI runs
+test: lint type unit test-slurm ## the tests; CI runs test-matrix too
 
 lint: setup
 	$(BIN)/ruff check .
@@ -54,6 +54,7 @@ test-frameworks: setup ## real trainings in the pinned and in the newest version
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
 	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
 PYTHONS ?= /var/tmp/slurm_ft-pythons
 test-pythons: ## the wheel and the unit tests in each Python from 3.10 to 3.13 that is here (ONLY="…" names others)
@@ -76,9 +77,10 @@ bench: setup ## measure the README's numbers on this machine (root)
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr
 
-bench-checkpoint: setup ## what a checkpoint costs the training, against torch.save and torch.distributed.checkpoint
-	$(BIN)/python bench/checkpoint.py --layers 24
-	$(BIN)/python bench/checkpoint.py --layers 96 --steps 4
+bench-checkpoint: setup ## what a checkpoint costs the training, against torch, its dcp and the Trainer (1.3 GB in FRAMEWORKS)
+	@tools/frameworks.sh $(FRAMEWORKS) current
+	PYTHONPATH=. $(FRAMEWORKS)/current/bin/python bench/checkpoint.py --layers 24
+	PYTHONPATH=. $(FRAMEWORKS)/current/bin/python bench/checkpoint.py --layers 96 --steps 4
 
 gpu: setup ## what needs a GPU, in under four minutes (GPU_PYTHON: a Python with torch for CUDA)
 	@tools/gpu.sh $(or $(GPU_PYTHON),$(BIN)/python)

@@ -23,7 +23,7 @@ pip_places() {
 
 run_tests() {
     case $1 in
-    host) "$venv/bin/pytest" tests/slurm ;;
+    host) "$venv/bin/pytest" --reruns 1 -rR tests/slurm ;;
     *) tools/chroot.sh "$1" "$cache/$1" /src/tools/test_in_chroot.sh "$chroot_venv" ;;
     esac
 }

@@ -19,11 +19,20 @@ def hosts(url: str) -> tuple[str, ...]:
 
     Raises ChannelError.
     """
-    service, scheme = _service(url), url.partition("://")[0].lower()
-    if scheme in MAIL:
+    service, scheme = _service(url), _scheme(url)
+    if is_mail(url):
         domains = [target[1].rpartition("@")[2] for target in (*service.targets, *_copies(service))]
         return (str(service.smtp_host), *dict.fromkeys(domains))
     return (str(service.host),) if scheme in HOST_IN_URL else (f"{scheme}://",)
+
+
+def is_mail(url: str) -> bool:
+    """Whether the messages go by mail."""
+    return _scheme(url) in MAIL
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0].lower()
 
 
 def _copies(service: Any) -> list[tuple[Any, str]]:

@@ -56,9 +56,12 @@ def _told(error: Exception, channel: Channel, url: str, key: str) -> ChannelErro
 
 
 def _hosts(channel: Channel, url: str) -> tuple[str, ...]:
+    """Where the channel's messages go, and the proxies on the way; mail knows none."""
     if channel.service is Service.APPRISE:
-        return apprise_service.hosts(url)
-    return (urlsplit(url).hostname or "",)
+        hosts = apprise_service.hosts(url)
+        return hosts if apprise_service.is_mail(url) else (*hosts, *destinations.proxies(hosts))
+    host = urlsplit(url).hostname or ""
+    return (host, *destinations.proxies((host,)))
 
 
 def _call(channel: Channel, access: tuple[str, str], alert: Alert, untold: int, config: Config) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import urllib.request
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from slurm_ft.alerts.secret import ChannelError
 from slurm_ft.config import Config, Residency
@@ -22,6 +24,14 @@ def check(hosts: Iterable[str], config: Config) -> None:
             raise ChannelError(
                 f"refused: {host}: {rule} not among alert_destinations", "Add it there if it may be used"
             )
+
+
+def proxies(hosts: Iterable[str]) -> tuple[str, ...]:
+    """The proxies that requests to these hosts pass: a destination too, which the environment of the sender names."""
+    named = urllib.request.getproxies_environment()
+    found = [urlsplit(url if "://" in url else f"//{url}").hostname or url for key, url in named.items() if key != "no"]
+    passing = any(not urllib.request.proxy_bypass(host) for host in hosts)
+    return tuple(dict.fromkeys(found)) if passing else ()
 
 
 def _covers(allowed: str, host: str) -> bool:

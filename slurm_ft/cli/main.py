@@ -21,6 +21,7 @@ COMMANDS = {
     "explain": ("slurm_ft.cli.explain", "say what was seen, decided and done about each attempt of a job"),
     "resume": ("slurm_ft.cli.resume", "find the newest valid checkpoint; for eval in an sbatch script"),
     "run": ("slurm_ft.cli.run", "resume and start a training: the whole of it, once per attempt"),
+    "check": ("slurm_ft.cli.check", "find what in an sbatch script would spoil a failover"),
     "template": ("slurm_ft.cli.template", "list, show or write sbatch scripts for the launchers and frameworks"),
     "advise": ("slurm_ft.cli.advise", "how often to save, from what a save costs and how often nodes fail"),
     "checkpoints": ("slurm_ft.cli.checkpoints", "list and validate checkpoints; move back what was moved aside"),

@@ -36,8 +36,8 @@ class LabSpec:
     `hooks` maps a name of HOOKS to a script that takes its place, or to None for "not installed"; a name that is
     missing means our own hook. `slurm_conf` holds further lines; one that sets a parameter that we set too replaces
     ours. `config` overrides keys of slurm_ft.yaml. `keep` leaves the directory in place when the lab is stopped.
-    `backup` prepares a second slurmctld (Lab.start_backup). `cgroup_conf` holds the lines of cgroup.conf, for a lab whose
-    `slurm_conf` asks for cgroups; without any there are none, since they are seldom writable in a container.
+    `backup` prepares a second slurmctld (Lab.start_backup). `cgroup_conf` holds the lines of cgroup.conf, for a lab
+    whose `slurm_conf` asks for cgroups; without any there are none, since they are seldom writable in a container.
     """
 
     nodes: int = 3

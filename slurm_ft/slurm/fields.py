@@ -81,6 +81,10 @@ KNOWS_NOBODY = Difference(
     "squeue and scancel find the jobs of the account `nobody` by its name",
     ((OLD, True), (SID, False)),
 )
+NO_KILL_OUTLIVES_ITS_SCRIPT = Difference(
+    "a job with --no-kill stays RUNNING when the node of its batch script goes down",
+    ((OLD, False), (SID, True)),
+)
 CGROUP_PLUGIN_DISABLED = Difference(
     "cgroup.conf knows CgroupPlugin=disabled, and slurmd needs it where cgroups cannot be written",
     ((OLD, False), ((23, 11), True)),

@@ -71,6 +71,11 @@ def entries(lab: Lab, job: int, *stages: Stage) -> list[dict[str, Any]]:
     return [to_json(entry) for entry in found if not stages or entry.stage in stages]
 
 
+def reconcile(lab: Lab) -> str:
+    """Run `slurm-ft reconcile`; returns what it said."""
+    return lab.run(str(lab.command), "reconcile", env={"SLURM_FT_CONFIG": str(lab.layout.config)})
+
+
 def cancel_all(lab: Lab) -> None:
     """All jobs of the lab's user, by uid: not every release knows `nobody` by name (fields.KNOWS_NOBODY)."""
     lab.run("scancel", f"--user={pwd.getpwnam(lab.spec.user).pw_uid}")

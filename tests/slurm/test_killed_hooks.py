@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING
 
 import killing
 import pytest
-from steps import ENDED, FELL_OFF, OPTED_IN, decisions, end, entries, lose_gpu, make_healthy, running, settings, submit
+from steps import (
+    ENDED,
+    FELL_OFF,
+    OPTED_IN,
+    decisions,
+    end,
+    entries,
+    lose_gpu,
+    make_healthy,
+    reconcile,
+    running,
+    settings,
+    submit,
+)
 
 from slurm_ft.errors import SlurmCommandError
 from slurm_ft.failover import claim, comment_tag, ledger
@@ -63,10 +76,6 @@ def planned(lab: Lab, plans: Path, plan: str) -> int:
 
 def was_carried_out(plans: Path, job: int) -> bool:
     return (plans / f"{job}.done").exists()
-
-
-def reconcile(lab: Lab) -> str:
-    return lab.run(str(lab.command), "reconcile", env={"SLURM_FT_CONFIG": str(lab.layout.config)})
 
 
 def hook_has_died(lab: Lab, job: int) -> bool:

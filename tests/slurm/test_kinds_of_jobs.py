@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from steps import (
     end,
     lose_gpu,
     make_healthy,
+    reconcile,
     running,
     settings,
     status,
@@ -26,7 +28,7 @@ from steps import (
 from slurm_ft.failover import comment_tag, ledger
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.model import JobState
-from slurm_ft.slurm import nodelist
+from slurm_ft.slurm import fields, nodelist
 from slurm_ft.slurm.cli import CommandLine
 
 if TYPE_CHECKING:
@@ -180,6 +182,12 @@ def test_a_job_with_no_kill_whose_batch_host_dies_fails_over(lab: Lab) -> None:
     job = submit(lab, *OPTED_IN, "--no-kill", "--nodes=2")
     dead = running(lab, job, 0)
     lab.run("scontrol", "update", f"NodeName={dead}", "State=DOWN", "Reason=power")
+    if fields.NO_KILL_OUTLIVES_ITS_SCRIPT.on(lab.slurm.version):
+        time.sleep(3)
+        reconcile(lab)
+        left = lab.job(job)
+        assert (left["state"], left["restarts"], left["comment"]) == ("RUNNING", "0", "[slurm_ft]")
+        return
     assert running(lab, job, 1) != dead
     assert lab.job(job)["comment"] == f"[slurm_ft n=1/3 ex={dead} cause=node_down]"
 

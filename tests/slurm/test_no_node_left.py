@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,8 +80,9 @@ def test_a_node_that_the_job_requires_is_not_excluded_and_the_job_waits_for_its_
 
 
 def test_a_job_in_a_reservation_whose_only_node_is_bad_says_so(lab: Lab) -> None:
+    uid = pwd.getpwnam(lab.spec.user).pw_uid  # not every release knows `nobody` by name
     lab.run(
-        "scontrol", "create", "reservation", "ReservationName=class", f"Users={lab.spec.user}", "Nodes=n3",
+        "scontrol", "create", "reservation", "ReservationName=class", f"Users={uid}", "Nodes=n3",
         "StartTime=now", "Duration=60", "Flags=IGNORE_JOBS",
     )  # fmt: skip
     try:

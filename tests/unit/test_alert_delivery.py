@@ -19,6 +19,8 @@ from alert_receivers import Endpoint, alertmanager, alerts_of, endpoint, free_po
 from slurm_ft import config as configuration
 from slurm_ft.alert import Alert, Kind, alert
 from slurm_ft.alerts import outbox_file, sender, spool, spooling
+from slurm_ft.alerts.deliver import prepare
+from slurm_ft.alerts.secret import ChannelError
 from slurm_ft.cli.main import main
 from slurm_ft.config import Config
 from slurm_ft.log import open_log
@@ -309,6 +311,32 @@ class TestSecrets:
 
 
 class TestResidency:
+    @pytest.mark.parametrize(
+        ("more", "allowed"),
+        [
+            ({}, False),
+            ({"no_proxy": "127.0.0.1"}, True),
+            ({"alert_destinations": ["proxy.example.org"]}, True),
+        ],
+    )
+    def test_a_proxy_is_a_destination_too(
+        self, tmp_path: Path, http: Endpoint, more: dict[str, Any], allowed: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("http_proxy", "http://proxy.example.org:3128")
+        if "no_proxy" in more:
+            monkeypatch.setenv("no_proxy", more["no_proxy"])
+        settings = {key: value for key, value in more.items() if key != "no_proxy"}
+        channel = {"name": "am", "type": "alertmanager", "url": http.url}
+        config = site(tmp_path, channel, residency="strict", **settings)
+        (one,) = config.alert_channels
+        if not allowed:
+            with pytest.raises(ChannelError, match=r"refused: proxy\.example\.org: residency is strict"):
+                prepare(one, config)
+        else:
+            assert "127.0.0.1" in prepare(one, config).hosts
+
     @pytest.mark.parametrize(
         ("url", "destinations", "allowed"),
         [
