@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from slurm_ft import __version__
@@ -71,16 +71,20 @@ def _dispatch(given: list[str]) -> int:
     if name not in COMMANDS:
         _top_level().parse_args(given or ["--help"])  # prints help, version or the error, and exits
         return 2
+    command = import_module(COMMANDS[name][0])
     parser = parser_of(name, manual=not HELP.isdisjoint(given))
-    code: int = import_module(COMMANDS[name][0]).run(parse(parser, given[1:]))
+    prepare: Callable[[Sequence[str]], Sequence[str]] = getattr(command, "prepare", list)
+    code: int = command.run(parse(parser, prepare(given[1:])))
     return code
 
 
 def parser_of(name: str, *, manual: bool = True) -> argparse.ArgumentParser:
     """The parser of one subcommand; `manual`: with the examples, exit codes and files that its help shows."""
     module, summary = COMMANDS[name]
-    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=f"{summary[0].upper()}{summary[1:]}.")
-    import_module(module).configure(parser)
+    command, described = import_module(module), f"{summary[0].upper()}{summary[1:]}."
+    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=described, add_help=False)
+    parser.add_argument(*getattr(command, "HELP", ("-h", "--help")), action="help", help="show this help and exit")
+    command.configure(parser)
     if manual:
         from slurm_ft.cli.manual import complete  # noqa: PLC0415 - no hook needs it
 
