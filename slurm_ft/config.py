@@ -269,7 +269,7 @@ def _whole(low: int, high: int) -> Callable[[object], int]:
 def _seconds(low: float, high: float) -> Callable[[object], float]:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise ValueError(f"{value!r} is not a number of seconds from {low:g} to {high:g}")
+            raise ValueError(f"{value!r} is not a number of seconds from {low:.10g} to {high:.10g}")
         return float(value)
 
     return read

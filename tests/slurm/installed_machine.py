@@ -39,6 +39,8 @@ def cover() -> Path:
         work.mkdir()
         options = f"lowerdir=/{name},upperdir={changed},workdir={work}"
         subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", f"/{name}"], check=True)
+    if Path("/run/systemd").is_dir():  # this machine's own systemd is not told of any of it
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/systemd"], check=True)
     for path in ("/var/lib/slurm_ft", "/var/lib/slurm_ft_install"):  # as if it had never been here
         shutil.rmtree(path, ignore_errors=True)
     CONFIG.unlink(missing_ok=True)
