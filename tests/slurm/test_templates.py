@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,8 +60,6 @@ CPU = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 CASES = {
     "python": Case("python", ("python", *OWN_LOOP), OWN, options=ONE_RANK),
     "torchrun": Case("torchrun", OWN_LOOP, TORCHRUN),
-    # All nodes of the lab are this machine, and their names do not resolve: the first one's address is Slurm's.
-    "torchrun, two nodes": Case("torchrun", OWN_LOOP, TORCHRUN, options=("--gres=gpu:1", "--nodes=2"), nodes=2),
     "deepspeed": Case("deepspeed", ("{here}/zero.py", "{here}/out", str(STEPS)), FRAMEWORKS),
     "accelerate": Case(
         "accelerate",
@@ -97,6 +95,14 @@ CASES = {
         environ={"PYTHONPATH": "{here}/site/verl:{here}"},
     ),
 }
+
+
+# All nodes of the lab are this machine, and their names do not resolve: they meet at Slurm's address of the first one.
+ON_TWO = {
+    f"{name}, two nodes": replace(CASES[name], options=("--gres=gpu:1", "--nodes=2"), nodes=2)
+    for name in ("torchrun", "deepspeed", "accelerate", "mindspeed")
+}
+CASES |= ON_TWO
 
 
 @pytest.fixture(autouse=True)
