@@ -65,7 +65,7 @@ CASES = {
         "accelerate",
         ("{here}/trainer.py", "{here}/out", str(STEPS)),
         FRAMEWORKS,
-        environ={"LAUNCHER_OPTIONS": "--cpu --mixed_precision=no --dynamo_backend=no"},
+        environ={"LAUNCHER_OPTIONS": "--multi_gpu"},  # with --cpu it starts one process
     ),
     "llamafactory": Case(
         "llamafactory",
@@ -103,6 +103,9 @@ ON_TWO = {
     for name in ("torchrun", "deepspeed", "accelerate", "mindspeed")
 }
 CASES |= ON_TWO
+# accelerate refuses a port that is taken, and on one machine either node may be the first to take it; static: one host.
+STATIC = "--multi_gpu --same_network --rdzv_backend=static"
+CASES["accelerate, two nodes"] = replace(CASES["accelerate, two nodes"], environ={"LAUNCHER_OPTIONS": STATIC})
 
 
 @pytest.fixture(autouse=True)
