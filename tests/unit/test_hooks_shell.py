@@ -427,12 +427,13 @@ class TestTaskProlog:
         ("comment", "variables", "asked"),
         [
             ("[slurm_ft n=1/3 ex=n1]", {}, True),
+            ("[slurm_ft n=1/3 ex=n1]", {"SLURM_STEP_ID": "-5"}, True),
             ("[slurm_ft n=1/3 ex=n1]", {"SLURM_STEP_ID": "0"}, False),
             ("[slurm_ft n=1/3 ex=n1]", {"SLURM_RESTART_COUNT": "0"}, False),
             ("[slurm_ft]", {}, False),
             ("mine", {}, False),
         ],
-        ids=["batch script", "task of a step", "first start", "no failover", "did not ask"],
+        ids=["batch script", "batch script on 26.05", "task of a step", "first start", "no failover", "did not ask"],
     )
     def test_only_the_batch_script_of_a_job_that_failed_over_is_told_why(
         self, stage: Stage, comment: str, variables: dict[str, str], asked: bool
