@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix test-pythons bench bench-ettr bench-checkpoint gpu soak fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix test-pythons bench bench-ettr bench-checkpoint gpu soak docs fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -54,6 +54,7 @@ test-frameworks: setup ## real trainings in the pinned and in the newest version
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
 	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
+	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
 PYTHONS ?= /var/tmp/slurm_ft-pythons
 test-pythons: ## the wheel and the unit tests in each Python from 3.10 to 3.13 that is here (ONLY="…" names others)
@@ -76,9 +77,10 @@ bench: setup ## measure the README's numbers on this machine (root)
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr
 
-bench-checkpoint: setup ## what a checkpoint costs the training, against torch.save and torch.distributed.checkpoint
-	$(BIN)/python bench/checkpoint.py --layers 24
-	$(BIN)/python bench/checkpoint.py --layers 96 --steps 4
+bench-checkpoint: setup ## what a checkpoint costs the training, against torch, its dcp and the Trainer (1.3 GB in FRAMEWORKS)
+	@tools/frameworks.sh $(FRAMEWORKS) current
+	PYTHONPATH=. $(FRAMEWORKS)/current/bin/python bench/checkpoint.py --layers 24
+	PYTHONPATH=. $(FRAMEWORKS)/current/bin/python bench/checkpoint.py --layers 96 --steps 4
 
 gpu: setup ## what needs a GPU, in under four minutes (GPU_PYTHON: a Python with torch for CUDA)
 	@tools/gpu.sh $(or $(GPU_PYTHON),$(BIN)/python)
@@ -89,9 +91,12 @@ soak: setup ## 200 kills at random moments instead of a handful, ZeRO-2 saved la
 	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks/soak_zero2.py tests/frameworks/soak_stock_deepspeed.py
 	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks/soak_zero2.py tests/frameworks/soak_stock_deepspeed.py
 
-fmt: setup
-	$(BIN)/ruff check --fix .
+docs: setup ## build the pages into build/site; check links, commands and the pages of reference
+	$(BIN)/python -m mkdocs build --quiet
+	$(BIN)/pytest -q tests/unit/test_docs_*.py tests/unit/test_site_build.py
+
+fmt: setup	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -168,7 +168,9 @@ def _gpu(canary: Canary) -> str:
 
 
 def _is_drained(canary: Canary) -> bool:
-    return any(fault.raw_id == int(canary.job) for fault in node_record.in_reason(_node(canary).reason, canary.node))
+    node = _node(canary)
+    faults = node_record.in_reason(node.reason, node.name)
+    return node.draining and any(fault.raw_id == int(canary.job) for fault in faults)
 
 
 def _counted(canary: Canary) -> int:
@@ -207,9 +209,9 @@ def _tidy(canary: Canary) -> Finding:
         if job is not None and job.state not in ENDED:
             slurm.cancel(canary.job)
             _await(canary, lambda: _job(canary).state in ENDED, STEP_S, "the job does not end", "")
-        reason = _node(canary).reason
-        faults = node_record.in_reason(reason, node)
-        if not faults:
+        found = _node(canary)
+        reason, faults = found.reason, node_record.in_reason(found.reason, node)
+        if not faults or not found.draining:
             return ok(STAGE, f"{node} is in service, and the job is gone")
         if any(fault.raw_id != int(canary.job) for fault in faults):
             return warning(

@@ -37,6 +37,8 @@ def cover() -> None:
         work.mkdir()
         options = f"lowerdir=/{name},upperdir={changed},workdir={work}"
         subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", f"/{name}"], check=True)
+    if Path("/run/systemd").is_dir():  # this machine's own systemd is not told of any of it
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/systemd"], check=True)
     for path in ("/opt/slurm_ft", "/var/lib/slurm_ft", "/var/lib/slurm_ft_install"):  # as if it had never been here
         shutil.rmtree(path, ignore_errors=True)
     CONFIG.unlink(missing_ok=True)
@@ -92,6 +94,17 @@ def fail_over(lab: Lab) -> dict[str, Any]:
     }
 
 
+def verify_units() -> tuple[int, str] | None:
+    """What systemd says of the installed units, of their settings and of what they start; None without systemd."""
+    program = "/usr/bin/systemd-analyze"
+    if not Path(program).exists() or not Path("/usr/bin/systemctl").exists():
+        return None
+    units = sorted(map(str, Path("/etc/systemd/system").glob("slurm-ft-*")))
+    done = subprocess.run([program, "verify", *units], capture_output=True, text=True, timeout=60, check=False)
+    ours = [line for line in done.stderr.splitlines() if "slurm-ft" in line]
+    return done.returncode, "\n".join(ours)
+
+
 def through(wheel: str, python: str) -> dict[str, Any]:
     pip_install(wheel, python)
     before = files()
@@ -102,6 +115,7 @@ def through(wheel: str, python: str) -> dict[str, Any]:
         seen["dry_run_changes"] = files() != before or lab.slurm_conf.read_text() != conf_before
         seen["install"] = call(*install, "--edit-slurm-conf")
         seen["again"] = call(*install, "--edit-slurm-conf")
+        seen["units"] = verify_units()
         configure(lab)
         lab.run("scontrol", "reconfigure")
         lab.stop_controller()

@@ -449,6 +449,11 @@ class TestTaskProlog:
         assert done.stdout.endswith("print why\n") is asked
         assert stage.started.get("slurm-ft") == (["hook restart-line"] if asked else None)
 
+    def test_a_training_is_told_where_to_leave_its_counts_if_the_watcher_wants_them(self, stage: Stage) -> None:
+        assert "SLURM_FT_COUNTERS" not in self.exports(stage)
+        (stage.run_dir / "checkpoints").mkdir(parents=True)
+        assert self.exports(stage)["SLURM_FT_COUNTERS"] == str(stage.run_dir / "checkpoints")
+
     def test_the_sites_library_is_named_and_the_users_own_stays(self, stage: Stage) -> None:
         assert self.exports(stage, SLURM_FT_VENDOR="/site dir")["CHECKPOINT_VENDOR"] == "/site dir"
         assert self.exports(stage, SLURM_FT_VENDOR="/s", CHECKPOINT_VENDOR="/u")["CHECKPOINT_VENDOR"] == "/u"

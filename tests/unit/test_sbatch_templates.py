@@ -31,6 +31,14 @@ while [ "${1#-}" != "$1" ]; do shift; done
 [ "${SRUN_CODE:-0}" = 0 ] || exit "$SRUN_CODE"
 SLURM_NODEID=0 exec "$@"
 """
+FAKE_SCONTROL = """#!/bin/sh
+echo "$*" >> "$HERE/scontrol.args"
+case $2 in
+hostnames) echo n2; echo n3 ;;
+node) printf 'NodeName=%s Arch=x86_64\\n   NodeAddr=10.0.0.2 NodeHostName=%s Version=26.05\\n' "$3" "$3" ;;
+esac
+"""
+FAKE_GETENT = '#!/bin/sh\n[ -z "${UNRESOLVED:-}" ]\n'
 # The programs that the templates' tasks start.
 LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "python", "ray", "llamafactory-cli", "msrun")
 FAKE_LAUNCHER = """#!/bin/sh
@@ -50,8 +58,7 @@ def template(request):
 @pytest.fixture
 def submit(tmp_path, template):
     """Run the template as a batch host does, with programs that note how they were called."""
-    scontrol = '#!/bin/sh\necho "$*" >> "$HERE/scontrol.args"\necho n2\necho n3\n'
-    programs = {"slurm-ft": FAKE_SLURM_FT, "srun": FAKE_SRUN, "scontrol": scontrol}
+    programs = {"slurm-ft": FAKE_SLURM_FT, "srun": FAKE_SRUN, "scontrol": FAKE_SCONTROL, "getent": FAKE_GETENT}
     for name, text in {**programs, **dict.fromkeys(LAUNCHERS, FAKE_LAUNCHER)}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
@@ -169,6 +176,12 @@ def test_processes_meet_on_the_first_node_of_this_attempt(submit, tmp_path):
     env = noted_env(tmp_path)
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("n2", "20123")
     assert noted(tmp_path, "scontrol.args")[0] == "show hostnames n[2-3]"
+
+
+def test_a_first_node_whose_name_does_not_resolve_is_met_by_its_address(submit, tmp_path):
+    submit("python", "t.py", UNRESOLVED="yes")
+    assert noted_env(tmp_path)["MASTER_ADDR"] == "10.0.0.2"
+    assert noted(tmp_path, "scontrol.args")[1] == "show node n2"
 
 
 def test_one_node_needs_no_name_and_a_name_can_be_given(submit, tmp_path):

@@ -162,7 +162,7 @@ def _forget_error() -> None:
     import torch  # noqa: PLC0415
 
     with contextlib.suppress(RuntimeError):
-        torch.zeros(1, device="cuda")
+        torch.ones(1, device="cuda")
 
 
 def _in_use() -> bool:

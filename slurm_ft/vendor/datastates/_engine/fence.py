@@ -98,7 +98,7 @@ class Fence:
             call()
         if self._seen.step_of(optimizer):
             optimizer.register_load_state_dict_pre_hook(lambda *_: self.settle())
-        self._pool.expect(self._seen.bytes_on_gpu(optimizer))
+        self._pool.expect(self._seen.settled_bytes(optimizer))
         self.pace.step(time.monotonic(), saving=self._saving())
         self.settle()
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     import torch
 
 
+# By then CUDA graphs are recorded, as a rule; page-locking memory meanwhile could break a recording.
+SETTLED_STEPS = 50
+
+
 def identity(tensor: torch.Tensor) -> int:
     """Return what tensors of one storage have in common: the address of the storage object, as torch.save uses it."""
     return int(tensor.untyped_storage()._cdata)
@@ -26,28 +30,25 @@ class SeenOptimizers:
 
     def __init__(self) -> None:
         self._recent: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._sized: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
         self._graphed: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> bool:
         """Note that it is about to step; return whether it is seen for the first time."""
-        new = optimizer not in self._known
-        self._known.add(optimizer)
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         if optimizer not in self._graphed:
             self._recent.add(optimizer)
-        return new
+        return self._steps[optimizer] == 1
 
     def distrust(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that its step goes into a CUDA graph, whose replays fire no hook: it never counts again."""
         self._graphed.add(optimizer)
         self._recent.discard(optimizer)
 
-    def bytes_on_gpu(self, optimizer: torch.optim.Optimizer) -> int:
-        """Return what its parameters and state take there: once, as soon as it has a state, else 0."""
-        if optimizer in self._sized or not optimizer.state:
+    def settled_bytes(self, optimizer: torch.optim.Optimizer) -> int:
+        """Return what its parameters and state take on the GPU: once, when it has made SETTLED_STEPS, else 0."""
+        if self._steps.get(optimizer) != SETTLED_STEPS:
             return 0
-        self._sized.add(optimizer)
         return sum(tensor.nbytes for tensor in _tensors(optimizer) if tensor.is_cuda)
 
     def forget(self) -> None:
