@@ -142,6 +142,8 @@ def _about_slurm_conf(site: Site, wishes: Wishes) -> list[str]:
         return [*told, *([] if conflicts else [f"{path} has all lines that slurm_ft needs"])]
     if wishes.edit_slurm_conf:
         return [*told, RECONFIGURE]
+    if slurm_conf.includes(site.slurm_conf_text):
+        told.append(f"{path} includes other files, which were not read: they may have these lines")
     return [*told, f"add to {path} (or use --edit-slurm-conf):", *(f"    {line}" for line in open_lines), RECONFIGURE]
 
 

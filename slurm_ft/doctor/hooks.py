@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -58,11 +59,14 @@ def _command(machine: Machine) -> Iterator[Finding]:
         return
     package = Path(slurm_ft.__file__).parent
     why = trust.problem(found) or trust.problem(package) or trust.problem_below(package)
-    yield (
-        fail(STAGE, f"root runs {found}, but {why}", "chown root, chmod go-w")
-        if why
-        else ok(STAGE, f"{found} starts without a PATH, and only root can change it")
-    )
+    shut = next((shut for path in (found, Path(sys.executable), package) if (shut := trust.closed(path))), "")
+    if why:
+        yield fail(STAGE, f"root runs {found}, but {why}", "chown root, chmod go-w")
+    elif shut:
+        what = f"users and SlurmUser cannot start {found}: {shut}"
+        yield fail(STAGE, what, "Make the environment with /usr/bin/python3, in a place that is open, such as /opt")
+    else:
+        yield ok(STAGE, f"{found} starts without a PATH, for every user, and only root can change it")
 
 
 def _said_by(program: Path) -> str:

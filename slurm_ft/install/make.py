@@ -24,19 +24,22 @@ def look(change: Change, place: Place, manifest: Manifest) -> tuple[State, str]:
     if not os.path.lexists(path):
         return State.MISSING, ""
     if isinstance(change, Directory):
-        return _look_at_directory(change, path, place)
+        return _look_at_directory(change, path, place, ours=manifest.mark("directory", change.path) is not None)
     if isinstance(change, Link):
         return _look_at_link(change, path, manifest)
     return _look_at_file(change, path, manifest)
 
 
-def _look_at_directory(change: Directory, path: Path, place: Place) -> tuple[State, str]:
+def _look_at_directory(change: Directory, path: Path, place: Place, *, ours: bool) -> tuple[State, str]:
+    """One that we made for root becomes SlurmUser's when the machine becomes a controller too."""
     status = path.stat()
     if not stat.S_ISDIR(status.st_mode):
         return State.FOREIGN, "it is no directory: move it away"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return State.FOREIGN, f"its group or everybody can write to it: chmod go-w {change.path}"
     if change.history and change.owner != "root" and not place.staged and status.st_uid != ids(change.owner)[0]:
+        if ours:
+            return State.OLDER, ""
         return State.FOREIGN, f"it belongs to user id {status.st_uid}: chown -R {change.owner}: {change.path}"
     return State.DONE, ""
 

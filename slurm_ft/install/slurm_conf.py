@@ -84,6 +84,11 @@ def read(text: str) -> dict[str, str]:
     return found
 
 
+def includes(text: str) -> bool:
+    """Whether it names further files, which may hold what seems to be missing."""
+    return any(line.strip().lower().startswith("include ") for line in _logical_lines(text))
+
+
 def _logical_lines(text: str) -> Iterable[str]:
     joined = re.sub(r"\\\n", " ", text)
     return (re.sub(r"(?<!\\)#.*", "", line) for line in joined.splitlines())

@@ -19,6 +19,15 @@ def problem(path: Path, owners: Collection[int] = (0,)) -> str:
     return next((why for one in (real, *real.parents) if (why := _writable(one, owners))), "")
 
 
+def closed(path: Path) -> str:
+    """Why not every user can read `path`, or start it, as far as its place goes; or "". It must exist."""
+    real = path.resolve()
+    if not real.stat().st_mode & stat.S_IROTH:
+        return f"{real} is not readable by everybody"
+    shut = (one for one in (*path.parents, *real.parents) if not one.stat().st_mode & stat.S_IXOTH)
+    return next((f"{one} is closed to others" for one in shut), "")
+
+
 def problem_below(directory: Path, owners: Collection[int] = (0,)) -> str:
     """The same of everything in a directory, the first that is found. Raises OSError."""
     for base, directories, files in os.walk(directory):

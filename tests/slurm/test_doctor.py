@@ -62,7 +62,6 @@ def test_a_canary_goes_all_the_way_and_leaves_the_node_in_service(lab: Lab) -> N
     assert "n2 is excluded for it" in said
     assert "and completed after" in said
     assert "nothing is broken" in said  # the line in the kernel log says that it is a canary's
-    assert lab.node("n2")[1] == ""
     lab.wait_for(lambda: idle(lab, "n2"), 60, "n2 being idle")
     assert not lab.run("squeue", "-h", "--states=R,CG,PD")
 
@@ -91,3 +90,12 @@ def test_a_site_whose_epilog_is_missing_is_told_by_both() -> None:
         assert any("n1 is not drained, and the job is over" in line for line in failing(told))
         lab.wait_for(lambda: idle(lab, "n1"), 60, "n1 being idle")
         assert not lab.run("squeue", "-h", "--states=R,CG,PD")
+
+
+def test_a_node_takes_jobs_again_after_a_canary_although_its_log_has_the_line() -> None:
+    with Lab(LabSpec(nodes=2, config={"prolog_gate": "act"})) as lab:
+        code, told = doctor(lab, "--canary", "n1", "--here", "--yes")
+        assert (failing(told), code) == ([], 0)
+        job = lab.sbatch("#!/bin/sh\n", "--nodelist=n1", "--gres=gpu:2", "--output=/dev/null")
+        assert lab.wait_job(job, "COMPLETED")["restarts"] == "0"
+        lab.wait_for(lambda: idle(lab, "n1"), 60, "n1 being idle")

@@ -200,4 +200,4 @@ def test_it_finishes_elsewhere_from_its_newest_whole_checkpoint(lab: Lab, run: R
     tag, mark = comment_tag.read(done["comment"]), resume_tag.read(done["comment"])
     assert tag is not None
     assert (tag.count, tag.excluded) == (1, (first[-1],))
-    assert mark == resume_tag.ResumeMark(chosen, 1, 1)
+    assert mark == resume_tag.ResumeMark(chosen, 1, 1, saved=mark.saved if mark else None)

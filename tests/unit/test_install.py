@@ -262,6 +262,24 @@ def test_who_can_change_a_program_of_roots_is_found(tmp_path: Path) -> None:
     assert "belongs to user id" in trust.problem(program, (4711,))
 
 
+def test_what_users_cannot_reach_is_found(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.touch()
+    tmp_path.chmod(0o700)
+    program.chmod(0o755)
+    assert trust.closed(program) == f"{tmp_path} is closed to others"
+    program.chmod(0o750)
+    assert trust.closed(program) == f"{program} is not readable by everybody"
+    assert trust.closed(Path("/bin/sh")) == ""
+
+
+def test_files_that_slurm_conf_includes_are_pointed_at(stage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = stage / "etc/slurm/slurm.conf"
+    conf.write_text(CONF + "Include /etc/slurm/hooks.conf\n")
+    install(stage)
+    assert "includes other files, which were not read" in capsys.readouterr().out
+
+
 @given(
     st.text(st.sampled_from("ab=#\n ,Prolog"), max_size=80), st.lists(st.sampled_from(["A=1", "B=/x/y"]), max_size=3)
 )
