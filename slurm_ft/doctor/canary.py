@@ -20,7 +20,7 @@ from pathlib import Path
 from slurm_ft.config import Config, Mode
 from slurm_ft.doctor.finding import Finding, Stage, fail, ok, warning
 from slurm_ft.doctor.rehearsal import LOST_GPU
-from slurm_ft.errors import SlurmFtError
+from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.failover import actions, claim, comment_tag, node_record
 from slurm_ft.node import attempt_file
 from slurm_ft.node.observe import KMSG
@@ -123,7 +123,10 @@ def _submit(slurm: CommandLine, config: Config, wishes: Wishes) -> Canary:
         *((f"--partition={partition}",) if partition else ()),
     )  # fmt: skip
     began = time.monotonic()
-    job = slurm.submit(SCRIPT, options, wishes.user)
+    try:
+        job = slurm.submit(SCRIPT, options, wishes.user)
+    except SlurmCommandError as error:
+        raise SlurmFtError(error.what, "Name somebody who may submit (--user), and where (--partition)") from error
     return Canary(slurm, config, wishes.node, name, job, attempt_file.run_dir(), began)
 
 

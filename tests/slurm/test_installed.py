@@ -8,9 +8,12 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 SYSTEM_PYTHON = "/usr/bin/python3"  # jobs of every user start it
@@ -40,7 +43,18 @@ def namespace() -> tuple[str, ...] | None:
 
 
 @pytest.fixture(scope="module")
-def seen(wheel: Path) -> dict[str, Any]:
+def prefix() -> Iterator[Path]:
+    """/opt/slurm_ft, to be covered: one that is there already stays as it is."""
+    path = Path("/opt/slurm_ft")
+    there = path.is_dir()
+    path.mkdir(exist_ok=True)
+    yield path
+    if not there:
+        path.rmdir()
+
+
+@pytest.fixture(scope="module")
+def seen(wheel: Path, prefix: Path) -> dict[str, Any]:
     """One run of the whole story."""
     alone = namespace()
     if alone is None:
@@ -100,6 +114,14 @@ def test_tasks_get_the_checkpoint_library(seen: dict[str, Any]) -> None:
 
 def test_nobody_else_can_read_what_was_kept(seen: dict[str, Any]) -> None:
     assert (seen["open_files"], seen["log_mode"]) == ([], "0o640")
+
+
+def test_nothing_is_written_anywhere_else(seen: dict[str, Any]) -> None:
+    ours = ("/etc/slurm/slurm_ft.yaml", "/etc/systemd/system/slurm-ft-", "/etc/logrotate.d/slurm_ft")
+    ours += ("/usr/local/bin/slurm-ft", "/var/lib/slurm_ft/", "/var/lib/slurm_ft_install/manifest.json")
+    links = tuple(f"/etc/systemd/system/{target}.target.wants/slurm-ft-" for target in ("timers", "multi-user"))
+    assert "/var/lib/slurm_ft/journal.jsonl" in seen["written"]
+    assert [path for path in seen["written"] if not path.startswith((*ours, *links))] == []
 
 
 def test_an_uninstall_leaves_the_machine_as_it_was(seen: dict[str, Any]) -> None:
