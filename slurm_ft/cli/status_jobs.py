@@ -16,7 +16,6 @@ from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.slurm import accounting, nodelist
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
-from slurm_ft.status.explain import Sources, explain
 from slurm_ft.status.view import JobView, views
 
 PASSED_ON = ("--user", "--partition", "--nodelist", "--name")
@@ -141,6 +140,8 @@ def _from_journal(settings: Config, missing: Sequence[str], nodes: Sequence[Node
     """What root or SlurmUser find in the controller's journal about jobs that nobody else knows: name -> story."""
     if not missing:
         return {}
+    from slurm_ft.status.explain import Sources, explain  # noqa: PLC0415  what it imports, no list of jobs needs
+
     unseen: list[str] = []
     entries = journal_access.read(settings, unseen)
     stories: dict[str, str] = {}
