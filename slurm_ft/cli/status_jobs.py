@@ -42,10 +42,13 @@ def find(slurm: CommandLine, settings: Config, arguments: argparse.Namespace) ->
     """
     named = named_jobs([*arguments.named, vars(arguments)["--jobs"] or ""])
     notes: list[str] = []
-    jobs = _known(slurm, arguments, named)
-    nodes = slurm.nodes()
+    filters = _filters(arguments)
+    known = _known(slurm, filters, named)
+    jobs, nodes = known or [], slurm.nodes()
     chosen = set() if arguments.states.ours else {job.raw_id for job in jobs}  # squeue's own filter let them through
-    missing = [name for name in named if not any(_is(job, name) for job in jobs)]
+    # A job that another filter has left out is not unknown.
+    sought = named if known is None or not filters else []
+    missing = [name for name in sought if not any(_is(job, name) for job in jobs)]
     jobs += _finished(slurm, arguments, jobs, missing, notes)
     missing = [name for name in missing if not any(_is(job, name) for job in jobs)]
     told = _from_journal(settings, missing, nodes)
@@ -75,18 +78,21 @@ def _not_found(names: Sequence[str], notes: list[str], *, fatal: bool) -> None:
     raise SlurmFtError("; ".join((text, *notes)), "It forgets one some minutes after its end (MinJobAge)")
 
 
-def _known(slurm: CommandLine, arguments: argparse.Namespace, named: Sequence[str]) -> list[JobRecord]:
-    """squeue answers for all jobs that it knows, and complains only when it knows none."""
+def _filters(arguments: argparse.Namespace) -> list[str]:
+    """squeue's options, but for the jobs that are named."""
     values = vars(arguments)
     filters = [f"{name}={values[name]}" for name in PASSED_ON if values[name]]
     filters += [f"--states={arguments.states.for_squeue}"] if arguments.states.for_squeue else []
-    filters += ["--me"] if arguments.me else []
-    filters += [f"--jobs={','.join(named)}"] if named else []
+    return [*filters, "--me"] if arguments.me else filters
+
+
+def _known(slurm: CommandLine, filters: Sequence[str], named: Sequence[str]) -> list[JobRecord] | None:
+    """squeue answers for all jobs that it knows, and complains only when it knows none of those named: None."""
     try:
-        return slurm.jobs(filters)
+        return slurm.jobs([*filters, *([f"--jobs={','.join(named)}"] if named else [])])
     except SlurmCommandError as error:
         if named and UNKNOWN_JOB in error.output:
-            return []
+            return None
         raise _usage(error) from error
 
 
