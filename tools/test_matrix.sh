@@ -9,7 +9,7 @@ venv=$1
 shift
 [ $# -gt 0 ] || set -- host trixie sid
 cache=${SLURM_FT_CACHE:-/var/cache/slurm_ft}
-chroot_venv=/var/lib/slurm_ft/venv
+chroot_venv=/var/cache/slurm_ft/venv
 unavailable=69 # of chroot.sh
 failed=0
 

@@ -91,6 +91,18 @@ CGROUP_PLUGIN_DISABLED = Difference(
     "cgroup.conf knows CgroupPlugin=disabled, and slurmd needs it where cgroups cannot be written",
     ((OLD, False), ((23, 11), True)),
 )
+ARRAY_STDOUT = Difference(
+    "name in `squeue -O STDOUT` of task 7_2, with the raw id 8 and the default output",
+    ((OLD, "slurm-8.out"), (TRIXIE, "slurm-%A_%a.out")),
+)
+BATCH_STEP = Difference(
+    "SLURM_STEP_ID in a batch script and in its TaskProlog",
+    ((OLD, ""), (SID, "-5")),
+)
+ESCAPED_BLANK = Difference(
+    "a backslash before a blank keeps it within a word of an #SBATCH line; else sbatch refuses the line",
+    ((OLD, False), (TRIXIE, True)),
+)
 EXPEDITED = Difference(
     "sbatch knows --requeue=expedite, and scontrol shows a job that was given it (EXPEDITED_MARK)",
     ((OLD, False), ((25, 11), True)),
