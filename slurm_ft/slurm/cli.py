@@ -203,8 +203,8 @@ class CommandLine:
         cells = output.split(end)[:-1]
         if len(cells) % count:
             raise _unexpected(program, output)
-        rows = [cells[i : i + count] for i in range(0, len(cells), count)]
-        return [[row[0].removeprefix("\n"), *row[1:]] for row in rows]
+        cells[count::count] = [cell.removeprefix("\n") for cell in cells[count::count]]
+        return [list(row) for row in zip(*[iter(cells)] * count, strict=True)]
 
     def _table(self, program: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
         def arguments(end: str) -> tuple[str, ...]:
