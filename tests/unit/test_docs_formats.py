@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from slurm_ft import alert, journal_entry
 from slurm_ft.alert import Alert, Kind
 from slurm_ft.checkpoints import resume_record
 from slurm_ft.classify import classify
+from slurm_ft.cli import check, check_node, checkpoint_table, doctor, nodes
 from slurm_ft.failover import comment_tag, ledger, node_record, resume_tag
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.launch import record
 from slurm_ft.model import Action, Attempt, Decision, Domain, Evidence, ExitStatus, JobKey, JobState, Ledger
 from slurm_ft.node import judgement_file
+from slurm_ft.status.fleet import Fault
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")}
@@ -99,3 +102,22 @@ def test_a_verdict_is_read_as_the_page_says() -> None:
     (line,) = re.findall(r"^    (slurm_ft: hardware .*)$", PAGE, re.MULTILINE)
     (verdict,) = node_record.in_reason(line, "n1")
     assert (verdict.cause, verdict.raw_id, verdict.pci) == ("xid79", 12, "0000:3b:00")
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("nodes", nodes),
+        ("check`", check),
+        ("checkpoints", checkpoint_table),
+        ("check-node", check_node),
+        ("doctor", doctor),
+    ],
+)
+def test_the_json_of_a_command(command: str, module: ModuleType) -> None:
+    source = Path(module.__file__ or "").read_text()
+    written = set(re.findall(r'"([a-z_]+)": ', source)) | (
+        {field.name for field in fields(Fault)} if module is nodes else set()
+    )
+    (row,) = re.findall(rf"^\| `slurm-ft {command}.*$", PAGE, re.MULTILINE)
+    assert written - set(re.findall(r"`([a-z_]+)`", row)) == set()
