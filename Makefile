@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix test-pythons bench bench-ettr bench-checkpoint gpu soak fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix test-pythons picture bench bench-ettr bench-checkpoint gpu soak docs fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -72,7 +72,11 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 	$(BIN)/python bench/decide.py
 	$(SUDO) $(BIN)/python bench/job_ends.py
+	$(SUDO) $(BIN)/python bench/status.py
 	$(SUDO) $(BIN)/python bench/wide_job.py
+
+picture: setup ## take docs/status.svg anew, from a real failover (root)
+	$(SUDO) $(BIN)/python tools/picture.py docs/status.svg
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr
@@ -91,9 +95,12 @@ soak: setup ## 200 kills at random moments instead of a handful, ZeRO-2 saved la
 	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks/soak_zero2.py tests/frameworks/soak_stock_deepspeed.py
 	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks/soak_zero2.py tests/frameworks/soak_stock_deepspeed.py
 
-fmt: setup
-	$(BIN)/ruff check --fix .
+docs: setup ## build the pages into build/site; check links, commands and the pages of reference
+	$(BIN)/python -m mkdocs build --quiet
+	$(BIN)/pytest -q tests/unit/test_docs_*.py tests/unit/test_site_build.py
+
+fmt: setup	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

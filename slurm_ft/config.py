@@ -120,6 +120,7 @@ class Config:
     alert_destinations: tuple[str, ...] = ()  # the only ones allowed; none named: all, unless residency is strict
     residency: Residency = Residency.OFF
     metrics_file: Path | None = None  # for node_exporter, written by `slurm-ft reconcile`
+    node_metrics_file: Path | None = None  # the same on a compute node, written by `slurm-ft watch`
     slurm_bin: Path = Path("/usr/bin")
     slurm_conf: Path | None = None  # None: where Slurm itself looks
 
@@ -268,7 +269,7 @@ def _whole(low: int, high: int) -> Callable[[object], int]:
 def _seconds(low: float, high: float) -> Callable[[object], float]:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise ValueError(f"{value!r} is not a number of seconds from {low:g} to {high:g}")
+            raise ValueError(f"{value!r} is not a number of seconds from {low:.10g} to {high:.10g}")
         return float(value)
 
     return read
@@ -378,6 +379,7 @@ READERS: Mapping[str, Callable[[object], Any]] = {
     "alert_destinations": read_destinations,
     "residency": _residency,
     "metrics_file": _optional_path,
+    "node_metrics_file": _optional_path,
     "slurm_bin": _path,
     "slurm_conf": _optional_path,
 }

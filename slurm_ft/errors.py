@@ -26,6 +26,12 @@ class ConfigError(SlurmFtError):
     exit_code = 78  # EX_CONFIG of sysexits.h
 
 
+class UsageError(SlurmFtError):
+    """The command line, or a filter in it that Slurm refused, makes no sense."""
+
+    exit_code = 2  # argparse's own
+
+
 class SlurmCommandError(SlurmFtError):
     """A Slurm command failed, timed out or answered something unexpected.
 

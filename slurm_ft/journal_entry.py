@@ -79,6 +79,7 @@ class Entry:
             counted=decision.action in (Action.REQUEUE, Action.RECORD),
             text=decision.text,
             step=decision.step,
+            saved=decision.saved,
             drained=decision.drained,
         )
 
@@ -153,6 +154,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "text": decision.text,
         **({} if decision.step is None else {"step": decision.step}),
+        **({} if decision.saved is None else {"saved": decision.saved}),
         **({"drained": list(decision.drained)} if decision.drained else {}),
     }
 
@@ -170,5 +172,6 @@ def _decision(value: Mapping[str, Any]) -> Decision:
         exclude=tuple(str(node) for node in value["exclude"]),
         text=str(value["text"]),
         step=None if value.get("step") is None else int(value["step"]),
+        saved=None if value.get("saved") is None else int(value["saved"]),
         drained=tuple(str(node) for node in value.get("drained", ())),
     )

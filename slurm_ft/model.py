@@ -178,6 +178,7 @@ class Attempt:
     text: str = ""  # the evidence line
     step: int | None = None  # of the checkpoint it started from, -1: from scratch; None: the job did not say
     drained: tuple[str, ...] = ()  # those of `bad_nodes` that were drained when they were excluded
+    saved: int | None = None  # when that checkpoint was written, by the job's own word
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +258,7 @@ class JobEnd:
     failed_step: ExitStatus | None = None  # the worst end of a step in a batch script that itself ended `0:0`
     step_fails_job: bool = False  # whether the site takes that for a failure of the job
     step: int | None = None  # of the checkpoint that it started from, see Attempt
+    saved: int | None = None  # see Attempt
     drained_nodes: tuple[str, ...] = ()  # those of node_names that take no new jobs
     restraints: Restraints = Restraints()
 
@@ -280,3 +282,4 @@ class Decision:
     text: str = ""  # the decisive evidence line, if any
     step: int | None = None  # see Attempt
     drained: tuple[str, ...] = ()  # those of `exclude` that were drained then
+    saved: int | None = None  # see Attempt

@@ -10,6 +10,7 @@ from __future__ import annotations
 from .act import Actions, act_on, resume_by
 from .candidate import Candidate
 from .choose import Policy, Rejected, Search, choose
+from .counters import count_search
 from .errors import CheckpointError, NoValidCheckpointError, UnreadableCheckpointError
 from .find import Candidates, find_candidates
 from .finding import Finding, Level, Verdict
@@ -47,6 +48,7 @@ __all__ = [
     "Verdict",
     "act_on",
     "choose",
+    "count_search",
     "find_candidates",
     "judge",
     "printable",

@@ -23,6 +23,7 @@ from slurm_ft.log_marks import BANNER
 from slurm_ft.model import JobState
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.status import render
+from slurm_ft.status.story import story
 from slurm_ft.status.view import JobView, views
 
 STEPS = 60
@@ -198,7 +199,9 @@ def newest(show: Show) -> str:
 
 def present(show: Show, view: JobView) -> None:
     """The status table, the job's story, and the lines of its log that matter."""
-    print(f"\n{render.table([view])}\n\n{render.story(view)}\n\nthe job's log, shortened:")
+    now = time.time()
+    rows = "\n".join(render.table([view], now).lines)
+    print(f"\n{rows}\n\n{story(view, now)}\n\nthe job's log, shortened:")
     kept = [line for line in show.log.splitlines() if not line.startswith("step ") or _is_tenth_step(line)]
     print("\n".join(f"  | {line}" for line in kept) + "\n")
 

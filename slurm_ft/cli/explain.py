@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from slurm_ft import config, journal
-from slurm_ft.config import Config
+from slurm_ft import config
+from slurm_ft.cli import journal_access
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.journal_entry import Entry
 from slurm_ft.node import event_file, judgement_file
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load()
     slurm = CommandLine.of(settings).impatient()
     unseen: list[str] = []
-    entries = _journal(settings, unseen)
+    entries = journal_access.read(settings, unseen)
     events = _of_nodes(settings.state_dir / "events", event_file.read, "event files", unseen)
     judged = _of_nodes(settings.state_dir / "judged", judgement_file.read, "judgements", unseen)
     unseen.append("event files and judgements of other machines than this one")
@@ -54,17 +54,6 @@ def _found(wanted: str, jobs: Sequence[JobRecord], entries: Sequence[Entry]) -> 
         return [(job.raw_id, job) for job in jobs]
     ids = dict.fromkeys(entry.key.raw_id for entry in entries if entry.key.address == wanted)
     return [(raw_id, None) for raw_id in ids]
-
-
-def _journal(settings: Config, unseen: list[str]) -> list[Entry]:
-    path = settings.state_dir / journal.FILE_NAME
-    try:
-        if not path.exists():
-            unseen.append(f"the journal (no {path} on this machine; it is on the controller)")
-        return journal.entries(settings.state_dir)
-    except OSError as error:
-        unseen.append(f"the journal ({path}: {error.strerror})")
-        return []
 
 
 def _of_nodes(directory: Path, read: Callable[[Path], list[T]], what: str, unseen: list[str]) -> dict[str, list[T]]:

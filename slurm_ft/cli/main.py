@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from slurm_ft import __version__
@@ -42,6 +42,7 @@ COMMANDS = {
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),
 }
+HELP = frozenset(("-h", "--help"))
 DESCRIPTION = """\
 Keeps GPU training alive on plain Slurm: finds out why a job died, drains the bad node,
 starts the same job again elsewhere, and lets the training go on from its newest valid checkpoint."""
@@ -70,12 +71,25 @@ def _dispatch(given: list[str]) -> int:
     if name not in COMMANDS:
         _top_level().parse_args(given or ["--help"])  # prints help, version or the error, and exits
         return 2
-    module, summary = COMMANDS[name]
-    command = import_module(module)
-    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=summary)
-    command.configure(parser)
-    code: int = command.run(parse(parser, given[1:]))
+    command = import_module(COMMANDS[name][0])
+    parser = parser_of(name, manual=not HELP.isdisjoint(given))
+    prepare: Callable[[Sequence[str]], Sequence[str]] = getattr(command, "prepare", list)
+    code: int = command.run(parse(parser, prepare(given[1:])))
     return code
+
+
+def parser_of(name: str, *, manual: bool = True) -> argparse.ArgumentParser:
+    """The parser of one subcommand; `manual`: with the examples, exit codes and files that its help shows."""
+    module, summary = COMMANDS[name]
+    command, described = import_module(module), f"{summary[0].upper()}{summary[1:]}."
+    parser = argparse.ArgumentParser(f"slurm-ft {name}", description=described, add_help=False)
+    parser.add_argument(*getattr(command, "HELP", ("-h", "--help")), action="help", help="show this help and exit")
+    command.configure(parser)
+    if manual:
+        from slurm_ft.cli.manual import complete  # noqa: PLC0415 - no hook needs it
+
+        complete(parser, name)
+    return parser
 
 
 def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:

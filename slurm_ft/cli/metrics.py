@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import secrets
 from pathlib import Path
 
-from slurm_ft import config, journal
+from slurm_ft import config, journal, textfile
 from slurm_ft.alerts import outbox_file, spool
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
@@ -36,13 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
 def write(settings: Config, slurm: Slurm, path: Path) -> None:
     """Replace the file as a whole. It names no user and no job, so everybody may read it. Raises SlurmFtError."""
     text = _text(settings, slurm)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # node_exporter reads *.prom alone
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.chmod(0o644)
-        beside.replace(path)
+        textfile.replace(path, text)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise SlurmFtError(f"{path}: {error.strerror}", "Does its directory exist, and may you write there?") from error
 
 

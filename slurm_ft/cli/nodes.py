@@ -3,43 +3,67 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
+from dataclasses import asdict
 
-from slurm_ft import config, journal
-from slurm_ft.config import Config
+from slurm_ft import config
+from slurm_ft.classify.advice import asked
+from slurm_ft.cli import journal_access
+from slurm_ft.cli.screen import print_table, screen_of
 from slurm_ft.failover import brake
-from slurm_ft.journal_entry import Entry
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.status import fleet
+from slurm_ft.status.fleet import NodeView
+
+SCHEMA_VERSION = 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Say what is shown."""
+    """Declare the arguments, and say what is shown."""
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/formats.md)")
     parser.epilog = (
         "FAULTS and JOBS count what stands in the nodes' Reasons and, for root or SlurmUser on the controller, in the "
-        "journal of the last lemon_window seconds. A repeat offender failed, was returned, and failed again."
+        "journal of the last lemon_window seconds; the rest is the last fault's. SINCE is when the node was drained. "
+        "A repeat offender failed, was returned, and failed again; it is listed while it is in service, too."
     )
 
 
-def run(_: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print the table."""
     settings = config.load()
     nodes = CommandLine.of(settings).impatient().nodes()
-    if held := brake.in_force(nodes):
-        print(f"{held}: nothing is drained or requeued until `slurm-ft unpause`\n")
-    entries, unseen = _journal(settings)
+    held = brake.in_force(nodes)
+    unseen: list[str] = []
+    entries = journal_access.read(settings, unseen)
     shown = fleet.views(nodes, entries, time.time() - settings.lemon_window)
-    print(fleet.table(shown) if shown else f"none of {len(nodes)} nodes is drained by slurm_ft")
-    if unseen:
-        print(f"not seen: {unseen}; faults before a node's last return are missing")
+    if arguments.json:
+        print(json.dumps(_object(shown, str(held or ""), unseen)))
+        return 0
+    if held:
+        print(f"{held}: nothing is drained or requeued until `slurm-ft unpause`\n")
+    if shown:
+        print_table(fleet.table(shown, screen_of(sys.stdout)), sys.stdout)
+    else:
+        print(f"none of {len(nodes)} nodes is drained by slurm_ft")
+    for what in unseen:
+        print(f"not seen: {what}; faults before a node's last return are missing")
     return 0
 
 
-def _journal(settings: Config) -> tuple[list[Entry], str]:
-    path = settings.state_dir / journal.FILE_NAME
-    try:
-        if path.exists():
-            return journal.entries(settings.state_dir), ""
-    except OSError as error:
-        return [], f"{path}: {error.strerror}"
-    return [], f"the journal (no {path} on this machine)"
+def _object(shown: list[NodeView], held: str, unseen: list[str]) -> dict[str, object]:
+    return {"v": SCHEMA_VERSION, "held": held or None, "nodes": [_node(view) for view in shown], "unseen": unseen}
+
+
+def _node(view: NodeView) -> dict[str, object]:
+    return {
+        "node": view.node.name,
+        "states": sorted(view.node.states),
+        "reason": view.node.reason,
+        "drained": view.drained,
+        "since": view.since,
+        "repeat_offender": view.repeats,
+        "action": (asked(view.faults[-1].cause) if view.faults else "") or None,
+        "faults": [asdict(fault) for fault in view.faults],
+    }

@@ -34,6 +34,7 @@ from slurm_ft.checkpoints import (
     Verdict,
     act_on,
     choose,
+    count_search,
     printable,
     read_record,
     room_for_another,
@@ -119,6 +120,7 @@ def _decide_and_assign(args: argparse.Namespace) -> int:
         _hand_over(f"exit {error.exit_code}\n")
         raise
     write_record(choice.search, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0"))
+    count_search(choice.search)
     _hand_over(assignments(choice))
     return 0
 

@@ -7,7 +7,7 @@ import os
 import socket
 
 from slurm_ft import config
-from slurm_ft.classify.advice import asked
+from slurm_ft.classify.advice import asked, in_words
 from slurm_ft.cli.check_node import UNHEALTHY, text_of
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmFtError
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     slurm = CommandLine.of(settings)
     node = _ours(next(iter(slurm.nodes(name)), None), name)
     for fault in node_record.in_reason(node.reason, name):
-        says = asked(fault.cause)
+        says = in_words(asked(fault.cause))
         print(f"drained for {fault.cause} (job {fault.raw_id}.{fault.attempt}){f', NVIDIA says {says}' * bool(says)}")
     if not arguments.force and not _checked(slurm, settings, name, here=arguments.here):
         print(f"node {name} stays drained; --force returns it all the same")

@@ -126,6 +126,7 @@ def gather(slurm: Slurm, config: Config, environ: Mapping[str, str], ended: Ende
         down_nodes=tuple(node.name for node in records if node.down),
         drained_nodes=tuple(node.name for node in records if "drain" in node.states),
         step=restraint.step_of(job.comment, key.attempt),
+        saved=restraint.saved_of(job.comment, key.attempt),
         silent_nodes=ended.silent,
         started=None if ended.requeued else before.started,
         ended=now,

@@ -20,7 +20,7 @@ from pathlib import Path
 from slurm_ft.config import Config, Mode
 from slurm_ft.doctor.finding import Finding, Stage, fail, ok, warning
 from slurm_ft.doctor.rehearsal import LOST_GPU
-from slurm_ft.errors import SlurmFtError
+from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.failover import actions, claim, comment_tag, node_record
 from slurm_ft.node import attempt_file
 from slurm_ft.node.observe import KMSG
@@ -123,7 +123,10 @@ def _submit(slurm: CommandLine, config: Config, wishes: Wishes) -> Canary:
         *((f"--partition={partition}",) if partition else ()),
     )  # fmt: skip
     began = time.monotonic()
-    job = slurm.submit(SCRIPT, options, wishes.user)
+    try:
+        job = slurm.submit(SCRIPT, options, wishes.user)
+    except SlurmCommandError as error:
+        raise SlurmFtError(error.what, "Name somebody who may submit (--user), and where (--partition)") from error
     return Canary(slurm, config, wishes.node, name, job, attempt_file.run_dir(), began)
 
 
@@ -168,7 +171,9 @@ def _gpu(canary: Canary) -> str:
 
 
 def _is_drained(canary: Canary) -> bool:
-    return any(fault.raw_id == int(canary.job) for fault in node_record.in_reason(_node(canary).reason, canary.node))
+    node = _node(canary)
+    faults = node_record.in_reason(node.reason, node.name)
+    return node.draining and any(fault.raw_id == int(canary.job) for fault in faults)
 
 
 def _counted(canary: Canary) -> int:
@@ -207,9 +212,9 @@ def _tidy(canary: Canary) -> Finding:
         if job is not None and job.state not in ENDED:
             slurm.cancel(canary.job)
             _await(canary, lambda: _job(canary).state in ENDED, STEP_S, "the job does not end", "")
-        reason = _node(canary).reason
-        faults = node_record.in_reason(reason, node)
-        if not faults:
+        found = _node(canary)
+        reason, faults = found.reason, node_record.in_reason(found.reason, node)
+        if not faults or not found.draining:
             return ok(STAGE, f"{node} is in service, and the job is gone")
         if any(fault.raw_id != int(canary.job) for fault in faults):
             return warning(

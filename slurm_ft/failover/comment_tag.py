@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 COMMENT_LIMIT = 1024
 _TAG = re.compile(r"\[slurm_ft(?P<fields>(?: [^\[\]\n]*)?)\]")
@@ -29,6 +30,7 @@ class Tag:
     cause: str = ""
 
 
+@lru_cache(maxsize=64)  # several questions about one job after the other; the status asks for thousands of jobs
 def read(comment: str) -> Tag | None:
     """The first tag in `comment`, or None. A field that makes no sense is as good as absent: users edit comments."""
     match = _TAG.search(comment)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from slurm_ft.model import Attempt, Domain, Ledger
@@ -19,10 +20,12 @@ SCHEMA_VERSION = 1
 PREFIX = "slurm_ft:"
 START = PREFIX + "{"
 TEXT_LIMIT = 160  # characters of one evidence line
+_DECODER = json.JSONDecoder()
 DAMAGED_MOST = 64  # damaged ledgers before ours that are looked through; each costs a look at all of the text
 ATTEMPTS_KEPT = 64  # uncounted attempts (preemptions …) beyond this drop out, oldest first
 
 
+@lru_cache(maxsize=64)  # as comment_tag.read
 def read(admin_comment: str) -> Ledger | None:
     """The ledger in `admin_comment`, or None if there is none or it was damaged."""
     found = _locate(admin_comment)
@@ -81,7 +84,7 @@ def _locate(admin_comment: str) -> tuple[int, int, Ledger] | None:
         if start < 0:
             break
         try:
-            value, end = json.JSONDecoder().raw_decode(admin_comment, start + len(PREFIX))
+            value, end = _DECODER.raw_decode(admin_comment, start + len(PREFIX))
             return start, end, _from_json(value)
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError):
             start = admin_comment.find(START, start + 1)
@@ -109,6 +112,7 @@ def _attempt_to_json(attempt: Attempt) -> dict[str, Any]:
         "counted": attempt.counted,
         "text": attempt.text,
         **({} if attempt.step is None else {"step": attempt.step}),
+        **({} if attempt.saved is None else {"saved": attempt.saved}),
         **({"drained": list(attempt.drained)} if attempt.drained else {}),
     }
 
@@ -133,5 +137,6 @@ def _attempt_from_json(item: Mapping[str, Any]) -> Attempt:
         counted=bool(item["counted"]),
         text=str(item.get("text", "")),
         step=None if item.get("step") is None else int(item["step"]),
+        saved=None if item.get("saved") is None else int(item["saved"]),
         drained=tuple(str(node) for node in item.get("drained", ())),
     )

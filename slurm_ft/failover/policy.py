@@ -51,6 +51,7 @@ class Case:
             exclude=exclude,
             text=self.text,
             step=self.end.step,
+            saved=self.end.saved,
             drained=tuple(node for node in exclude if node in self.end.drained_nodes),
         )
 

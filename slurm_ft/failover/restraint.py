@@ -37,10 +37,21 @@ def step_of(comment: str, attempt: int) -> int | None:
 
     The job's user writes it, so it may be wrong; it concerns nobody else's job.
     """
-    mark = resume_tag.read(comment)
-    if mark is None or mark.attempt != attempt:
+    mark = _mark_of(comment, attempt)
+    if mark is None:
         return None
     return -1 if mark.step is None else mark.step
+
+
+def saved_of(comment: str, attempt: int) -> int | None:
+    """When that checkpoint was written (unix seconds), if the job says it."""
+    mark = _mark_of(comment, attempt)
+    return mark.saved if mark else None
+
+
+def _mark_of(comment: str, attempt: int) -> resume_tag.ResumeMark | None:
+    mark = resume_tag.read(comment)
+    return mark if mark and mark.attempt == attempt else None
 
 
 def fruitless(history: Ledger, step: int | None) -> int:

@@ -1,6 +1,7 @@
 r"""The job's own tag in its Comment: from which step each attempt resumes. Pure.
 
     [slurm_ft.resume step=1200 attempt=3 since=1]   attempt 3 resumes from step 1200, as attempts 1 and 2 did
+    [slurm_ft.resume step=1200 attempt=0 saved=1764429940]   the unix time at which that checkpoint was written
     [slurm_ft.resume step=none attempt=0]           it starts from scratch
     [slurm_ft.resume step=1200 attempt=3 alert=restarted_from_zero]
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from slurm_ft.failover.comment_tag import COMMENT_LIMIT, size
 
@@ -21,6 +23,7 @@ RESERVE = 64
 _TAG = re.compile(r"\[slurm_ft\.resume(?P<fields>(?: [^\[\]\n]*)?)\]")
 _STEP = re.compile(r"[0-9]{1,18}")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
+_TIME = re.compile(r"[0-9]{1,11}")
 _WORD = re.compile(r"[a-z_]{1,40}")
 
 
@@ -32,6 +35,7 @@ class ResumeMark:
     attempt: int
     since: int
     alert: str = ""
+    saved: int | None = None  # unix seconds: when the newest file of that checkpoint was written
 
     @property
     def without_progress(self) -> int:
@@ -39,6 +43,7 @@ class ResumeMark:
         return self.attempt - self.since
 
 
+@lru_cache(maxsize=64)  # as comment_tag.read
 def read(comment: str) -> ResumeMark | None:
     """The first such tag in `comment`; None if there is none or it makes no sense."""
     match = _TAG.search(comment)
@@ -55,6 +60,7 @@ def read(comment: str) -> ResumeMark | None:
         attempt=int(attempt),
         since=min(since, int(attempt)),
         alert=alert if _WORD.fullmatch(alert) else "",
+        saved=int(pairs["saved"]) if _TIME.fullmatch(pairs.get("saved", "")) else None,
     )
 
 
@@ -68,7 +74,7 @@ def following(before: ResumeMark | None, step: int | None, attempt: int) -> Resu
 def write(comment: str, mark: ResumeMark) -> str | None:
     """`comment` with the tag replaced or appended; None if not even its shortest form leaves room for the controller's.
 
-    The alert goes first, then `since`: step and attempt always stay.
+    The alert goes first, then `saved`, then `since`: step and attempt always stay.
     """
     candidates = (_replace(comment, text) for text in _forms(mark))
     return next((text for text in candidates if size(text) <= COMMENT_LIMIT - RESERVE), None)
@@ -78,7 +84,9 @@ def _forms(mark: ResumeMark) -> tuple[str, ...]:
     shortest = f"[slurm_ft.resume step={'none' if mark.step is None else mark.step} attempt={mark.attempt}"
     since = f" since={mark.since}" if mark.since != mark.attempt else ""
     alert = f" alert={mark.alert}" if mark.alert else ""
-    return (f"{shortest}{since}{alert}]", f"{shortest}{since}]", f"{shortest}]")
+    saved = f" saved={mark.saved}" if mark.saved is not None else ""
+    parts = (since, saved, alert)
+    return tuple(f"{shortest}{''.join(parts[:kept])}]" for kept in range(len(parts), -1, -1))
 
 
 def _replace(comment: str, text: str) -> str:

@@ -70,8 +70,9 @@ def _check_prefix(place: Place, prefix: Path) -> None:
         raise SlurmFtError(f"slurm_ft is not installed in {prefix}: there is no {absent}", fix)
     if place.staged:
         return
-    why = next((why for path in needed if (why := trust.problem(path))), "")
-    if why:
+    package = next(prefix.glob("lib/python3*/site-packages/slurm_ft"), prefix)
+    why = next((why for path in (*needed, package, prefix / "bin" / "python3") if (why := trust.problem(path))), "")
+    if why := why or trust.problem_below(package):
         raise SlurmFtError(f"root must not run this slurm_ft: {why}", "Install it as root, into a directory of root's")
 
 

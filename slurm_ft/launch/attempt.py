@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slurm_ft import config
+from slurm_ft.checkpoints.counters import count_search
 from slurm_ft.checkpoints.resume_record import write_record
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, resume_tag
@@ -117,17 +118,22 @@ def begin(choice: Choice, environ: Mapping[str, str], comment: str, *, stop: boo
     directory = choice.search.directory
     before = resume_tag.read(comment) or record.last_mark(directory, address)
     write_record(choice.search, address, restart)
+    count_search(choice.search)
     training = Training()
     point = choice.search.point
     return Attempt(
         choice=choice,
-        mark=resume_tag.following(before, choice.step, int(restart) if restart.isdecimal() else 0),
+        mark=replace(_mark(before, choice.step, restart), saved=choice.saved),
         address=address,
         training=training,
         follower=Follower(training, point.step, directory, point.layout) if point else None,
         saving=SavingWatch(training) if environ.get(VENDOR) else None,
         stop=stop,
     )
+
+
+def _mark(before: ResumeMark | None, step: int | None, restart: str) -> ResumeMark:
+    return resume_tag.following(before, step, int(restart) if restart.isdecimal() else 0)
 
 
 def _stalled(mark: ResumeMark) -> str:

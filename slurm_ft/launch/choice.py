@@ -33,6 +33,13 @@ class Choice:
         return self.search.point.step if self.search.point else None
 
     @property
+    def saved(self) -> int | None:
+        """When the newest file of that checkpoint was written, in unix seconds; None if there is none to look at."""
+        judgement = self.search.judgement
+        files = judgement.files if judgement and self.search.point else None
+        return int(files.newest_mtime) if files and files.entries else None
+
+    @property
     def lost(self) -> bool:
         """Whether all checkpoints are gone that an earlier attempt had: deleted before a newer one was whole."""
         return self.search.point is None and not self.search.rejected and self.before is not None

@@ -40,7 +40,8 @@ def log_files(job: JobRecord, streams: Streams) -> tuple[LogFile, ...]:
             exact = _expanded(pattern, job, streams, host)
             loose = _expanded(pattern.replace("%N", "%x"), replace(job, name=""), streams, host) or ""
             if exact not in (None, THROWN_AWAY):
-                found.setdefault(exact, LogFile(exact, restart, loose if UNKNOWN in loose else ""))
+                since = restart if "%N" in pattern else 0
+                found.setdefault(exact, LogFile(exact, since, loose if UNKNOWN in loose else ""))
     return tuple(found.values())
 
 

@@ -7,7 +7,6 @@ between them is divided as far as they tell.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +15,6 @@ from slurm_ft.log_marks import BANNER, OURS, Kind, Mark
 
 BLOCK = 4 << 20  # bytes read at once
 LONGEST = 4096  # bytes of a line in which a mark is looked for
-_CANDIDATE = re.compile(rf"^(?:{BANNER}|{OURS})[^\n]{{0,{LONGEST}}}".encode(), re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +45,21 @@ class Part:
 def find_marks(descriptor: int, end: int) -> Iterator[Placed]:
     """The marks in the first `end` bytes of a file. Raises OSError."""
     for at, text in _whole_lines(descriptor, end):
-        for found in _CANDIDATE.finditer(text):
-            mark = log_marks.read(found[0].decode("utf-8", "replace"))
+        for place in sorted(_begins(text, BANNER.encode()) + _begins(text, OURS.encode())):
+            line_end = text.find(b"\n", place) + 1 or len(text)
+            mark = log_marks.read(text[place : min(line_end, place + LONGEST)].decode("utf-8", "replace"))
             if mark:
-                line_end = text.find(b"\n", found.end())
-                yield Placed(mark, at + found.start(), at + (line_end + 1 or len(text)))
+                yield Placed(mark, at + place, at + line_end)
+
+
+def _begins(text: bytes, word: bytes) -> list[int]:
+    """The lines that begin with the word. Not a regular expression: that takes half a minute for a gigabyte."""
+    found = [0] if text.startswith(word) else []
+    place = text.find(b"\n" + word)
+    while place >= 0:
+        found.append(place + 1)
+        place = text.find(b"\n" + word, place + 1)
+    return found
 
 
 def _whole_lines(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:

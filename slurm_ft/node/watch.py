@@ -12,7 +12,7 @@ import select
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from slurm_ft.errors import SlurmFtError
 from slurm_ft.model import Event, EventKind, Evidence
 from slurm_ft.node import attempt_file, event_file
 from slurm_ft.node.attempt_file import RunningAttempt
+from slurm_ft.node.checkpoint_counters import CheckpointCounters
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.node.hanging import Outcome, Place, handle
 from slurm_ft.node.live import LiveSources
@@ -52,14 +53,21 @@ def watch(place: Place) -> None:
     poll = select.poll()
     poll.register(follower, select.POLLIN)
     live = LiveSources(place.config, place.log, poll)
+    counters = _counters(place)
     try:
         while True:
             watcher.take_news()
-            pauses = [pause for pause in (watcher.look(), live.tend()) if pause is not None]
+            pauses = [pause for pause in (watcher.look(), live.tend(), counters()) if pause is not None]
             for descriptor, _ in poll.poll(math.ceil(min(pauses) * 1000) if pauses else None):
                 watcher.take_live(tuple(live.news(descriptor)))
     finally:
         live.close()
+
+
+def _counters(place: Place) -> Callable[[], float | None]:
+    """What to call in each round; never due where the site wants no metrics of this node."""
+    output = place.config.node_metrics_file
+    return CheckpointCounters(place.run_dir / "checkpoints", output, place.log).tend if output else lambda: None
 
 
 def is_fatal(event: Event, overrides: Overrides = MappingProxyType({})) -> bool:

@@ -12,10 +12,10 @@ import re
 from itertools import islice
 
 from slurm_ft import log_marks
-from slurm_ft.as_user import User, ask_child, open_regular
+from slurm_ft.as_user import NO_ANSWER, User, ask_child, open_regular
 from slurm_ft.log_marks import Kind
 from slurm_ft.model import Evidence
-from slurm_ft.sensors.output_path import UNKNOWN, output_path
+from slurm_ft.sensors.output_path import STDERR, STDOUT, UNKNOWN, output_path
 from slurm_ft.sensors.output_signatures import output_events
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
@@ -31,12 +31,29 @@ MAX_ENTRIES = 100_000  # of a directory that is searched
 JOB_ID, UID, GID, USER = "SLURM_JOB_ID", "SLURM_JOB_UID", "SLURM_JOB_GID", "SLURM_JOB_USER"
 NODES = "SLURM_JOB_NUM_NODES"
 NODELISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")  # the node Epilog of 22.05 has the second (measured)
+NOWHERE = "/dev/null"
 NO_FILE = f"the job's output could not be read: {os.strerror(errno.ENOENT)}"  # the detail then
 _READ, _CUT = b"r", b"c"  # how the child's answer begins: all of the file, or its end
 
 
 def read_job_output(environ: Mapping[str, str], attempt: int, *, timeout: float = TIMEOUT_S) -> Evidence:
-    """Look for signatures in what the attempt printed. Never raises."""
+    """Look for signatures in what the attempt printed: into its output, and into a file of errors besides (`--error`).
+
+    Never raises.
+    """
+    output = _read(environ, attempt, timeout)
+    errors = environ.get(STDERR, "")
+    if errors in ("", NOWHERE, environ.get(STDOUT)) or output.detail.endswith(NO_ANSWER):
+        return output
+    return _both(output, _read({**environ, STDOUT: errors}, attempt, timeout))
+
+
+def _both(output: Evidence, errors: Evidence) -> Evidence:
+    details = "; ".join(dict.fromkeys(filter(None, (output.detail, errors.detail))))
+    return Evidence(SENSOR, readable=True, events=(*output.events, *errors.events), detail=details)
+
+
+def _read(environ: Mapping[str, str], attempt: int, timeout: float) -> Evidence:
     path, user = output_path(environ), user_of(environ)
     if path is None or user is None:
         return _nothing("Slurm did not say where the job's output is, or whose")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STDOUT = "SLURM_JOB_STDOUT"
+STDERR = "SLURM_JOB_STDERR"
 WORK_DIR = "SLURM_JOB_WORK_DIR"
 _PATTERN = re.compile(r"%([0-9]{0,2})([%AaJjNnstuxb])")
 _VARIABLES = {

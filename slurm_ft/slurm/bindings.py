@@ -186,6 +186,10 @@ def _job(job: Any, now: float) -> JobRecord:
         batch_host=_text(job.batch_host),
         required_nodes=_text(job.required_nodes),
         reservation=_text(job.reservation),
+        node_count=job.num_nodes or 0,
+        time_limit=job.time_limit * 60.0 if isinstance(job.time_limit, int) else None,  # minutes, or UNLIMITED
+        account=_text(job.account),
+        qos=_text(job.qos),
     )
 
 

@@ -14,14 +14,23 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from pathlib import Path
 
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError
-from slurm_ft.slurm.fields import EXPEDITED_MARK, JOB_FIELDS, NODE_FIELDS, STREAM_FIELDS, end_time, exit_status
+from slurm_ft.slurm.fields import (
+    EXPEDITED_MARK,
+    JOB_FIELDS,
+    NODE_FIELDS,
+    STREAM_FIELDS,
+    count,
+    end_time,
+    exit_status,
+    seconds,
+)
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord, Streams
 
 NULL = "(null)"
@@ -186,15 +195,22 @@ class CommandLine:
             self._run_once("sbatch", "--parsable", *options, f"--wrap={command}", user=user).strip().partition(";")[0]
         )
 
-    def _table(self, program: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
-        """Rows of `fields`. Each field ends with a word that no field can hold; the last one with a newline besides."""
+    def cells(self, program: str, arguments: Callable[[str], Sequence[str]], count: int) -> list[list[str]]:
+        """Rows of `count` fields. `arguments` must have the program end each field with the word that they are given,
+        which no field can hold, and the last one with a newline besides."""
         end = f"#{secrets.token_hex(8)}#"
-        output = self._run(program, *options, "-O", ",".join(f"{name}:{end}" for name in fields))
+        output = self._run(program, *arguments(end))
         cells = output.split(end)[:-1]
-        if len(cells) % len(fields):
+        if len(cells) % count:
             raise _unexpected(program, output)
-        rows = [cells[i : i + len(fields)] for i in range(0, len(cells), len(fields))]
-        return [[row[0].removeprefix("\n"), *row[1:]] for row in rows]
+        cells[count::count] = [cell.removeprefix("\n") for cell in cells[count::count]]
+        return [list(row) for row in zip(*[iter(cells)] * count, strict=True)]
+
+    def _table(self, program: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
+        def arguments(end: str) -> tuple[str, ...]:
+            return (*options, "-O", ",".join(f"{name}:{end}" for name in fields))
+
+        return self.cells(program, arguments, len(fields))
 
     def _run(self, program: str, *arguments: str) -> str:
         """What the command printed; asks again while the controller is busy, with growing pauses."""
@@ -229,7 +245,7 @@ class CommandLine:
         except subprocess.TimeoutExpired:
             status = f"gave no answer within {timeout:.3g} s"
             raise SlurmCommandError(shown, status, "", "Is slurmctld up?", busy=True) from None
-        except (OSError, ValueError) as error:  # ValueError: there is no such user
+        except (OSError, KeyError) as error:  # KeyError: there is no such user
             raise SlurmCommandError(shown, "could not start", str(error), "Set slurm_bin in slurm_ft.yaml") from error
         if done.returncode != 0:
             said = _decode(done.stderr).strip()[:500]
@@ -262,7 +278,7 @@ def _decode(output: bytes) -> str:
 def _job(row: Sequence[str]) -> JobRecord:
     (raw_id, address, name, user, partition, state, reason, nodes, restarts, requeue,
      batch, exit_code, submitted, started, ended, stdout, comment, admin_comment,
-     batch_host, required, reservation) = row  # fmt: skip
+     batch_host, required, reservation, node_count, time_limit, account, qos) = row  # fmt: skip
     code, signal = exit_status(exit_code)
     return JobRecord(
         raw_id=int(raw_id),
@@ -287,6 +303,10 @@ def _job(row: Sequence[str]) -> JobRecord:
         batch_host=_text(batch_host),
         required_nodes=_text(required),
         reservation=_text(reservation),
+        node_count=count(node_count),
+        time_limit=seconds(time_limit),
+        account=_text(account),
+        qos=_text(qos),
     )
 
 

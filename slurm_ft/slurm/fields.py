@@ -7,14 +7,16 @@ against the Slurm that it runs on, and docs/slurm_versions.md tells how each row
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 # The names that `squeue -O` and `sinfo -O` know; the same on every release.
 JOB_FIELDS = (
     "JobID", "JobArrayID", "Name", "UserName", "Partition", "State", "Reason", "NodeList", "RestartCnt", "Requeue",
     "BatchFlag", "exit_code", "SubmitTime", "StartTime", "EndTime", "STDOUT", "Comment", "admin_comment",
-    "BatchHost", "ReqNodes", "Reservation",
+    "BatchHost", "ReqNodes", "Reservation", "NumNodes", "TimeLimit", "Account", "QOS",
 )  # fmt: skip
 STREAM_FIELDS = ("JobID", "UserID", "STDOUT", "STDERR", "WorkDir")
 # StateLong would show a drained node as `drained` whether it is down or not (measured on 22.05).
@@ -89,11 +91,24 @@ CGROUP_PLUGIN_DISABLED = Difference(
     "cgroup.conf knows CgroupPlugin=disabled, and slurmd needs it where cgroups cannot be written",
     ((OLD, False), ((23, 11), True)),
 )
+ARRAY_STDOUT = Difference(
+    "name in `squeue -O STDOUT` of task 7_2, with the raw id 8 and the default output",
+    ((OLD, "slurm-8.out"), (TRIXIE, "slurm-%A_%a.out")),
+)
+BATCH_STEP = Difference(
+    "SLURM_STEP_ID in a batch script and in its TaskProlog",
+    ((OLD, ""), (SID, "-5")),
+)
+ESCAPED_BLANK = Difference(
+    "a backslash before a blank keeps it within a word of an #SBATCH line; else sbatch refuses the line",
+    ((OLD, False), (TRIXIE, True)),
+)
 EXPEDITED = Difference(
     "sbatch knows --requeue=expedite, and scontrol shows a job that was given it (EXPEDITED_MARK)",
     ((OLD, False), ((25, 11), True)),
 )
 EXPEDITED_MARK = "ExpeditedRequeue=Yes"
+_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
 def exit_status(text: str) -> tuple[int, int]:
@@ -115,6 +130,21 @@ def end_time(text: str, now: float) -> float | None:
     if not text.isdigit() or float(text) > now + CLOCKS_APART:
         return None
     return float(text)
+
+
+@lru_cache(maxsize=64)
+def seconds(text: str) -> float | None:
+    """A time limit as squeue and sacct print it, `1-02:03:04` or `30:00`; None for UNLIMITED and what is no time."""
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
+
+
+def count(text: str) -> int:
+    """A number of nodes: Slurm writes 2048 as `2K`. Raises ValueError."""
+    return int(text[:-1]) * 1024 if text.endswith("K") else int(text)
 
 
 def reason_name(reason: str) -> str:

@@ -33,6 +33,10 @@ class JobRecord:
     batch_host: str = ""  # where the batch script runs; stays when that node is taken out of the job
     required_nodes: str = ""  # the user's own --nodelist
     reservation: str = ""
+    node_count: int = 0
+    time_limit: float | None = None  # seconds; None: without bound, or the partition's own
+    account: str = ""
+    qos: str = ""
 
     @property
     def het_leader(self) -> str:

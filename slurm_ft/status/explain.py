@@ -17,6 +17,7 @@ from slurm_ft.model import Action, Attempt, Decision, Domain, Ledger, NodeVerdic
 from slurm_ft.node.event_file import RecordedEvent
 from slurm_ft.node.judgement_file import Judgement
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
+from slurm_ft.status.table import printable
 
 OVERLAP = 86400.0  # seconds; see _of_this_job
 
@@ -41,7 +42,7 @@ def explain(sources: Sources) -> str:
     for number in _attempts(sources, history):
         lines += _attempt(sources, history, number)
     lines += [f"not seen: {what}" for what in sources.unseen]
-    return "\n".join(_printable(line) for line in lines)
+    return "\n".join(printable(line) for line in lines)
 
 
 def _history(sources: Sources) -> Ledger:
@@ -218,7 +219,3 @@ def _of_this_job(sources: Sources, at: float) -> bool:
 
 def _clock(unix: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(unix))
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,4 +1,4 @@
-"""Read the `#SBATCH` lines of a script as sbatch does (measured on 22.05 with `sbatch -vvv`). Pure.
+"""Read the `#SBATCH` lines of a script as sbatch does (measured on 22.05 to 26.05 with `sbatch -vvv`). Pure.
 
 Lines that begin with the word count, up to the first line that is neither blank nor a comment. The words of all of them
 are read together, so that a value may even stand on the next line. `#SBATCH hetjob` ends the first component's options.

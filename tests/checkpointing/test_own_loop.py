@@ -16,6 +16,7 @@ import torch
 from small_training import Training, differences, snapshot_of
 
 from slurm_ft.checkpoints import Policy, act_on, choose
+from slurm_ft.checkpoints.counters import parse
 from slurm_ft.checkpoints.finding import Level
 from slurm_ft.vendor.datastates import Checkpoints
 from slurm_ft.vendor.datastates._engine.errors import SettingsError
@@ -63,6 +64,21 @@ def test_everything_in_the_state_comes_back(training, open_checkpoints):
     assert state["seen"] == [1, 2]
     other.step(2)
     assert differences(after, other.state()) == []
+
+
+def test_what_was_saved_is_counted_for_the_nodes_metrics(training, open_checkpoints, tmp_path, monkeypatch):
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    monkeypatch.setenv("SLURM_FT_COUNTERS", str(reports))
+    checkpoints = open_checkpoints()
+    for step in (2, 4):
+        checkpoints.save(step, objects(training), now=True)
+        assert checkpoints.wait(20)
+    (report,) = reports.glob("*.json")
+    counted = parse(report.read_text())
+    assert (counted.committed, counted.failed, counted.skipped) == (2, 0, 0)
+    assert counted.seconds > 0
+    assert counted.bytes > 2 * sum(parameter.nbytes for parameter in training.model.parameters())
 
 
 def test_the_generators_of_python_and_numpy_come_back(open_checkpoints):

@@ -1,7 +1,7 @@
 """Install the wheel into /opt/slurm_ft, let `slurm-ft install` set up a cluster, fail a job over, take it out again.
 
 A program of its own, which test_installed.py starts as `installed_machine.py WHEEL PYTHON` in a mount namespace: what
-it changes below /etc, /opt, /usr/local and /var/lib goes into a tmpfs that only it sees. Prints what it saw as JSON.
+it changes in COVERED and in /opt/slurm_ft goes into a tmpfs that only it sees. Prints what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -20,26 +20,40 @@ from steps import OPTED_IN, end, lose_gpu, running, submit
 
 from slurm_ft.lab import NO_HOOKS, Lab, LabSpec
 
-COVERED = ("etc", "opt", "usr/local", "var/lib")
+# Not all of /etc: files in it may be mounts of their own (resolv.conf in a container), which would vanish.
+COVERED = ("etc/slurm", "etc/systemd/system", "etc/logrotate.d", "usr/local/bin", "var/lib")
 COMMAND = "/opt/slurm_ft/bin/slurm-ft"
 CONFIG = Path("/etc/slurm/slurm_ft.yaml")
 SHARE = Path("/opt/slurm_ft/share/slurm_ft")
 BARE = {"LC_ALL": "C.UTF-8"}  # no PATH, as Slurm starts its hooks
 
 
-def cover() -> None:
-    """Writable copies of some directories, which end with this process."""
+def cover() -> Path:
+    """Writable copies of some directories, which end with this process; returns where what is changed lies."""
     upper = Path(tempfile.mkdtemp(prefix="slurm_ft-installed-"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(upper)], check=True)
-    for name in COVERED:
+    for place in (upper, Path("/opt/slurm_ft")):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(place)], check=True)
+    for name in filter(lambda name: Path("/", name).is_dir(), COVERED):
         changed, work = upper / name / "changed", upper / name / "work"
         changed.mkdir(parents=True)
         work.mkdir()
         options = f"lowerdir=/{name},upperdir={changed},workdir={work}"
         subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", f"/{name}"], check=True)
-    for path in ("/opt/slurm_ft", "/var/lib/slurm_ft", "/var/lib/slurm_ft_install"):  # as if it had never been here
+    if Path("/run/systemd").is_dir():  # this machine's own systemd is not told of any of it
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/systemd"], check=True)
+    for path in ("/var/lib/slurm_ft", "/var/lib/slurm_ft_install"):  # as if it had never been here
         shutil.rmtree(path, ignore_errors=True)
     CONFIG.unlink(missing_ok=True)
+    return upper
+
+
+def written(upper: Path) -> list[str]:
+    """The files that were made or changed in the covered directories, by their own names."""
+    found = []
+    for name in COVERED:
+        changed = upper / name / "changed"
+        found += [f"/{name}/{path.relative_to(changed)}" for path in changed.rglob("*") if path.is_file()]
+    return sorted(found)
 
 
 def pip_install(wheel: str, python: str) -> None:
@@ -76,6 +90,15 @@ def configure(lab: Lab) -> None:
     CONFIG.write_text(text + own)
 
 
+def restart(lab: Lab) -> None:
+    """All daemons read slurm.conf anew: a reconfigure reaches the nodes some time later, and nothing says when."""
+    lab.stop_controller()
+    for name in lab.nodes:
+        lab.kill_node(name)
+        lab.start_node(name)
+    lab.start_controller()
+
+
 def fail_over(lab: Lab) -> dict[str, Any]:
     """A job that loses its GPU, judged by the installed hooks alone."""
     job = submit(lab, *OPTED_IN)
@@ -103,7 +126,7 @@ def verify_units() -> tuple[int, str] | None:
     return done.returncode, "\n".join(ours)
 
 
-def through(wheel: str, python: str) -> dict[str, Any]:
+def through(upper: Path, wheel: str, python: str) -> dict[str, Any]:
     pip_install(wheel, python)
     before = files()
     with Lab(LabSpec(hooks=NO_HOOKS)) as lab:
@@ -115,9 +138,7 @@ def through(wheel: str, python: str) -> dict[str, Any]:
         seen["again"] = call(*install, "--edit-slurm-conf")
         seen["units"] = verify_units()
         configure(lab)
-        lab.run("scontrol", "reconfigure")
-        lab.stop_controller()
-        lab.start_controller()
+        restart(lab)
         lab.wait_for(lambda: all(lab.node(name)[0] == "idle" for name in lab.nodes), 60, "idle nodes")
         seen["doctor"] = call("doctor", "--json", "--role", "controller", "--role", "node")
         seen["failover"] = fail_over(lab)
@@ -127,6 +148,7 @@ def through(wheel: str, python: str) -> dict[str, Any]:
         state = Path("/var/lib/slurm_ft")
         seen["open_files"] = [str(path) for path in (state, *state.rglob("*")) if path.stat().st_mode & 0o007]
         seen["log_mode"] = oct((lab.base / "ft.log").stat().st_mode & 0o777)
+        seen["written"] = written(upper)
         seen["changed_config"] = call("uninstall")
         seen["config_stays"] = CONFIG.exists()
         CONFIG.unlink()
@@ -140,5 +162,4 @@ def through(wheel: str, python: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    cover()
-    sys.stdout.write(json.dumps(through(*sys.argv[1:])))
+    sys.stdout.write(json.dumps(through(cover(), *sys.argv[1:])))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pwd
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slurm_ft import config, journal
 from slurm_ft.journal_entry import Stage, to_json
 from slurm_ft.slurm.cli import CommandLine
-from slurm_ft.status import view
+from slurm_ft.status import render, view
 
 if TYPE_CHECKING:
     from slurm_ft.lab import Lab
@@ -54,6 +55,11 @@ def end(lab: Lab, job: int, restart: int, code: int) -> None:
 def status(lab: Lab, job: int) -> view.JobView:
     slurm = CommandLine.of(settings(lab))
     return view.views(slurm.jobs((f"--jobs={job}",)), slurm.nodes(), settings(lab))[0]
+
+
+def rows(one: view.JobView) -> list[str]:
+    """The header and the job's row of `slurm-ft status`, as a pipe gets them."""
+    return list(render.table([one], time.time()).lines)
 
 
 def settings(lab: Lab) -> config.Config:

@@ -37,7 +37,7 @@ READABLE = [
 ]
 REFUSED = [
     "#SBATCH foo", '#SBATCH --comment="x', "#SBATCH : x", "#SBATCH --no=x", "#SBATCH --hold=x", "#SBATCH -z",
-    "#SBATCH -- -J x", '#SBATCH --comment "" -J x', "#SBATCHX --comment=x", r"#SBATCH --comment=a\ b", "#SBATCH -k off",
+    "#SBATCH -- -J x", '#SBATCH --comment "" -J x', "#SBATCHX --comment=x", "#SBATCH -k off",
 ]  # fmt: skip
 
 

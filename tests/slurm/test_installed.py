@@ -8,12 +8,14 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[2]
-NAMESPACE = ("unshare", "--mount", "--propagation", "private", "--")
 SYSTEM_PYTHON = "/usr/bin/python3"  # jobs of every user start it
 
 
@@ -26,24 +28,41 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def may_mount() -> bool:
-    return (
-        subprocess.run(
-            [*NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+def namespace() -> tuple[str, ...] | None:
+    """What starts a program whose mounts nobody else sees; None where that cannot be had.
+
+    In a chroot `/` is no mount whose propagation could be set; there it has to be private already.
+    """
+    ways = ["private"] if " shared:" in Path("/proc/self/mountinfo").read_text() else ["private", "unchanged"]
+    for way in ways:
+        command = ("unshare", "--mount", "--propagation", way, "--")
+        attempt = subprocess.run([*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False)
+        if attempt.returncode == 0:
+            return command
+    return None
 
 
 @pytest.fixture(scope="module")
-def seen(wheel: Path) -> dict[str, Any]:
+def prefix() -> Iterator[Path]:
+    """/opt/slurm_ft, to be covered: one that is there already stays as it is."""
+    path = Path("/opt/slurm_ft")
+    there = path.is_dir()
+    path.mkdir(exist_ok=True)
+    yield path
+    if not there:
+        path.rmdir()
+
+
+@pytest.fixture(scope="module")
+def seen(wheel: Path, prefix: Path) -> dict[str, Any]:
     """One run of the whole story."""
-    if not may_mount():
+    alone = namespace()
+    if alone is None:
         pytest.skip("no mount namespaces here (a container needs --privileged): /opt and /etc must not be written to")
     script = Path(__file__).with_name("installed_machine.py")
     paths = os.pathsep.join(map(str, (ROOT, script.parent)))
     done = subprocess.run(
-        [*NAMESPACE, sys.executable, str(script), str(wheel), SYSTEM_PYTHON],
+        [*alone, sys.executable, str(script), str(wheel), SYSTEM_PYTHON],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -95,6 +114,14 @@ def test_tasks_get_the_checkpoint_library(seen: dict[str, Any]) -> None:
 
 def test_nobody_else_can_read_what_was_kept(seen: dict[str, Any]) -> None:
     assert (seen["open_files"], seen["log_mode"]) == ([], "0o640")
+
+
+def test_nothing_is_written_anywhere_else(seen: dict[str, Any]) -> None:
+    ours = ("/etc/slurm/slurm_ft.yaml", "/etc/systemd/system/slurm-ft-", "/etc/logrotate.d/slurm_ft")
+    ours += ("/usr/local/bin/slurm-ft", "/var/lib/slurm_ft/", "/var/lib/slurm_ft_install/manifest.json")
+    links = tuple(f"/etc/systemd/system/{target}.target.wants/slurm-ft-" for target in ("timers", "multi-user"))
+    assert "/var/lib/slurm_ft/journal.jsonl" in seen["written"]
+    assert [path for path in seen["written"] if not path.startswith((*ours, *links))] == []
 
 
 def test_an_uninstall_leaves_the_machine_as_it_was(seen: dict[str, Any]) -> None:

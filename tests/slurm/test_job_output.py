@@ -52,6 +52,12 @@ def test_the_users_own_regular_file_is_read(lab: Lab) -> None:
     assert len(drained(lab)) == 1
 
 
+def test_a_file_of_errors_beside_it_is_read_too(lab: Lab) -> None:
+    job = lab.sbatch(f"#!/bin/bash\necho '{ECC}' >&2\nexit 1\n", "--gres=gpu:1", "--output=o.log", "--error=e-%j.log")
+    assert lab.wait_job(job, *ENDED, timeout_s=BOUND_S)["state"] == "FAILED"
+    assert len(drained(lab)) == 1
+
+
 @pytest.mark.parametrize("options", [(), ("--output=%A_%a.log",)], ids=["Slurm's default name", "a name of its own"])
 def test_the_output_of_an_array_task_is_read_though_no_node_hook_is_told_its_numbers(
     lab: Lab, options: tuple[str, ...]

@@ -157,6 +157,34 @@ def test_a_name_with_the_host_in_it_is_found(lab: Lab) -> None:
     assert said(logs(lab, str(job)))[:2] == (0, "here\n")
 
 
+def test_a_job_that_has_not_started_has_no_log_and_follow_waits_for_it(lab: Lab) -> None:
+    job = submit(lab, *OPTED_IN, "--hold")
+    code, _, err = said(logs(lab, str(job)))
+    assert code == 1
+    assert err == f"slurm-ft: job {job} has not started: JobHeldUser. `-f` waits for {lab.shared / f'{job}.log'}\n"
+    follower = logs(lab, "-f", str(job))
+    lab.run("scontrol", "release", str(job))
+    node = running(lab, job, 0)
+    end(lab, job, 0, 0)
+    assert said(follower)[:2] == (0, f"attempt 0 on {node}\n")
+
+
+def test_a_job_that_slurm_does_not_know_and_a_job_without_a_log_of_its_own(lab: Lab) -> None:
+    code, _, err = said(logs(lab, "999999"))
+    assert (code, "Slurm knows no job 999999" in err) == (1, True)
+    job = lab.sbatch("#!/bin/sh\n", "--output=/dev/null")
+    lab.wait_job(job, "COMPLETED")
+    assert "throws its output away" in said(logs(lab, str(job)))[2]
+
+
+def test_a_step_of_two_tasks_that_each_choose_prints_one_banner(lab: Lab) -> None:
+    command = f"{lab.command} run --output-dir=$PWD/none -- true"
+    job = lab.sbatch(f"#!/bin/sh\nsrun -N2 -n2 {command}\n", "--nodes=2", "--output=%j.log")
+    lab.wait_job(job, "COMPLETED")
+    assert read(lab, job).count("==== slurm_ft job") == 1
+    assert "each of 2 tasks chooses for itself" in read(lab, job)
+
+
 FOREIGN = "this is root's\n"
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pwd
+import time
 from typing import TYPE_CHECKING
 
 import pytest
-from steps import ENDED, OPTED_IN, end, entries, lose_gpu, make_healthy, running, status, submit
+from steps import ENDED, OPTED_IN, end, entries, lose_gpu, make_healthy, rows, running, status, submit
 
 from slurm_ft.journal_entry import Stage
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.model import JobState
-from slurm_ft.status import render
+from slurm_ft.status.story import story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +42,8 @@ def blocked(lab: Lab, job: int) -> str:
     lab.wait_for(reasons, 40, "the explanation")
     shown = status(lab, job)
     assert shown.state is JobState.FAILOVER_IN_PROGRESS
-    assert "(no node left: " in render.table([shown])
-    assert shown.blocked in render.story(shown)
+    assert "(no node left: " in rows(shown)[1]
+    assert f"next: {shown.blocked}" in story(shown, time.time())
     assert shown.blocked.startswith("cannot start: ")
     return reasons()[-1]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_ft.errors import SlurmCommandError
 from slurm_ft.lab import Lab, LabSpec
 from slurm_ft.lab.spec import HOOKS
 from slurm_ft.slurm import fields
@@ -67,6 +68,28 @@ def test_the_place_of_the_output(cluster: Lab) -> None:
     assert record is not None
     expected = fields.STDOUT.on(cluster.slurm.version)
     assert record.stdout == expected.replace("/home/a", str(cluster.shared)).replace("-7.", f"-{job}.")
+
+
+def test_the_place_of_the_output_of_an_arrays_task(cluster: Lab) -> None:
+    job = cluster.sbatch("#!/bin/sh\n", "--array=2-3")
+    cluster.wait_job(f"{job}_2", "COMPLETED")
+    (streams,) = CommandLine(cluster.slurm.bin, cluster.slurm_conf).streams(f"{job}_2")
+    expected = fields.ARRAY_STDOUT.on(cluster.slurm.version).replace("-8.", f"-{streams.raw_id}.")
+    assert streams.stdout.rpartition("/")[2] == expected
+
+
+def test_the_number_of_a_batch_scripts_step(cluster: Lab) -> None:
+    ended(cluster, 'echo "${SLURM_STEP_ID:-}" > step_of_batch')
+    assert (cluster.shared / "step_of_batch").read_text().strip() == fields.BATCH_STEP.on(cluster.slurm.version)
+
+
+def test_a_backslash_before_a_blank_in_a_line_of_options(cluster: Lab) -> None:
+    try:
+        cluster.sbatch("#!/bin/sh\n#SBATCH --comment=a\\ b\n", "--output=/dev/null")
+        accepted = True
+    except SlurmCommandError:
+        accepted = False
+    assert accepted == fields.ESCAPED_BLANK.on(cluster.slurm.version)
 
 
 def test_the_environment_of_the_hooks(cluster: Lab) -> None:

@@ -27,6 +27,7 @@ JOB = {
     "is_requeueable": True, "is_batch_job": True, "exit_code": 1, "exit_code_signal": 0, "submit_time": 900,
     "start_time": 1000, "end_time": 1100, "standard_output": "/home/alice/out", "comment": "[slurm_ft]",
     "admin_comment": None, "batch_host": "n1", "required_nodes": None, "reservation": None,
+    "num_nodes": 2, "time_limit": 60, "account": None, "qos": "normal",
 }  # fmt: skip
 
 

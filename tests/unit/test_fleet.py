@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from fake_slurm import node
 
-from slurm_ft.classify.advice import asked
+from slurm_ft.classify.advice import WORDS, asked, in_words
+from slurm_ft.classify.catalogue import XIDS
+from slurm_ft.classify.codes import xid_facts
 from slurm_ft.failover import node_record
 from slurm_ft.failover.policy import decide
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import JobEnd, NodeVerdict
 from slurm_ft.status import fleet
+from slurm_ft.status.table import Screen
 
 
 @pytest.fixture
@@ -24,18 +28,25 @@ def test_a_node_that_we_drained_shows_why_and_what_nvidia_says(fault: NodeVerdic
     nodes = [node("n1", "idle+drain", node_record.add("", fault)), node("n2", "down+drain", "bad fan"), node("n3")]
     (view,) = fleet.views(nodes, [], 0)
     assert (view.node.name, view.drained, view.repeats) == ("n1", True, False)
-    row = fleet.table([view]).splitlines()[1].split()
-    assert (row[0], row[1], *row[3:]) == (
-        "n1",
-        "drain+idle",
-        "xid79",
-        "0000:3b:00",
-        "12.0",
-        "RESTART_BM",
-        "1",
-        "1",
-        "-",
-    )
+    header, row = fleet.table([view]).lines
+    cells = dict(zip(header.split(), re.split(r"  +", row), strict=True))
+    assert (cells["NODE"], cells["STATE"], cells["CAUSE"], cells["JOB"]) == ("n1", "drain+idle", "xid79", "12.0")
+    assert (cells["GPU"], cells["NVIDIA_SAYS"]) == ("0000:3b:00", "reboot the node (RESTART_BM)")
+    assert (cells["FAULTS"], cells["JOBS"], cells["NOTE"], cells["GPU_UUID"]) == ("1", "1", "-", "-")
+
+
+def test_since_is_when_it_was_drained_and_not_its_last_fault(fault: NodeVerdict) -> None:
+    reason = node_record.add(node_record.add("", fault), replace(fault, raw_id=13, at=9000.0))
+    (view,) = fleet.views([node("n1", "idle+drain", reason)], [], 0)
+    assert (view.since, view.faults[-1].at) == (fault.at, 9000.0)
+
+
+def test_the_gpus_uuid_is_there_where_nvml_named_it(fault: NodeVerdict) -> None:
+    uuid = "GPU-5b4a1c2e-0f3d-4c6b-9a8e-7d6f5e4c3b2a"
+    told = replace(fault, cause="row_remap_failure", text=f"NVML: GPU 0000:3b:00 ({uuid}): row remapping failed")
+    (view,) = fleet.views([node("n1", "idle+drain", node_record.add("", told))], [], 0)
+    assert fleet.table([view]).lines[1].endswith(uuid)
+    assert "GPU_UUID" in fleet.table([view], Screen(100)).dropped
 
 
 def test_a_returned_node_that_fails_again_within_the_window_is_marked(fault: NodeVerdict, decided: Entry) -> None:
@@ -43,7 +54,7 @@ def test_a_returned_node_that_fails_again_within_the_window_is_marked(fault: Nod
     nodes = [node("n1", "idle+drain", node_record.add("", again)), node("n2")]
     (view,) = fleet.views(nodes, [decided], since=2000)
     assert (view.repeats, len(view.faults), view.jobs) == (True, 2, 2)
-    assert fleet.table([view]).endswith("2       2     repeat offender")
+    assert re.search(r" 2 +2 +repeat offender ", fleet.table([view]).lines[1])
     (later,) = fleet.views(nodes, [decided], since=2002)
     assert not later.repeats
 
@@ -71,3 +82,11 @@ def test_a_repeat_offender_is_listed_though_it_is_in_service(decided: Entry) -> 
 )
 def test_what_nvidia_says_to_do(cause: str, action: str) -> None:
     assert asked(cause) == action
+
+
+def test_every_action_of_the_catalogue_has_plain_words_or_is_a_name_for_a_flow_chart() -> None:
+    actions = {facts.immediate for code in XIDS if (facts := xid_facts(code)) and facts.immediate}
+    assert in_words("RESET_GPU") == "reset the GPU (RESET_GPU)"
+    assert in_words("XID_154") == "XID_154"
+    alone = {action for action in actions if action not in WORDS}
+    assert all(name.startswith(("WORKFLOW_", "XID_", "CHECK_UVM")) for name in alone)

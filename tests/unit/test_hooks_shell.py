@@ -423,6 +423,37 @@ class TestTaskProlog:
             "SLURM_FT_EXCLUDED": "n1,n2",
         }
 
+    @pytest.mark.parametrize(
+        ("comment", "variables", "asked"),
+        [
+            ("[slurm_ft n=1/3 ex=n1]", {}, True),
+            ("[slurm_ft n=1/3 ex=n1]", {"SLURM_STEP_ID": "-5"}, True),
+            ("[slurm_ft n=1/3 ex=n1]", {"SLURM_STEP_ID": "0"}, False),
+            ("[slurm_ft n=1/3 ex=n1]", {"SLURM_RESTART_COUNT": "0"}, False),
+            ("[slurm_ft]", {}, False),
+            ("mine", {}, False),
+        ],
+        ids=["batch script", "batch script on 26.05", "task of a step", "first start", "no failover", "did not ask"],
+    )
+    def test_only_the_batch_script_of_a_job_that_failed_over_is_told_why(
+        self, stage: Stage, comment: str, variables: dict[str, str], asked: bool
+    ) -> None:
+        stage.run("prolog/node_prolog", NODE, SLURM_JOB_COMMENT=comment)
+        stage.fake("slurm-ft", "echo 'print why'; exit 1")
+        done = stage.run(
+            "prolog/task_prolog",
+            {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1"},
+            **{"SLURM_RESTART_COUNT": "1", **variables},
+        )
+        assert done.returncode == 0
+        assert done.stdout.endswith("print why\n") is asked
+        assert stage.started.get("slurm-ft") == (["hook restart-line"] if asked else None)
+
+    def test_a_training_is_told_where_to_leave_its_counts_if_the_watcher_wants_them(self, stage: Stage) -> None:
+        assert "SLURM_FT_COUNTERS" not in self.exports(stage)
+        (stage.run_dir / "checkpoints").mkdir(parents=True)
+        assert self.exports(stage)["SLURM_FT_COUNTERS"] == str(stage.run_dir / "checkpoints")
+
     def test_the_sites_library_is_named_and_the_users_own_stays(self, stage: Stage) -> None:
         assert self.exports(stage, SLURM_FT_VENDOR="/site dir")["CHECKPOINT_VENDOR"] == "/site dir"
         assert self.exports(stage, SLURM_FT_VENDOR="/s", CHECKPOINT_VENDOR="/u")["CHECKPOINT_VENDOR"] == "/u"

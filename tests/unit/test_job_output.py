@@ -111,6 +111,22 @@ def test_the_last_banner_counts() -> None:
     assert of_this_attempt(["a"], 1) is None
 
 
+def test_errors_in_a_file_of_their_own_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("step 1\n")
+    (tmp_path / "err-12").write_text(ECC)
+    environ = environ_of(tmp_path / "out", SLURM_JOB_STDERR=f"{tmp_path}/err-%j")
+    evidence = read_job_output(environ, 0)
+    assert (names(evidence), evidence.detail) == (["cuda_ecc"], "")
+    (tmp_path / "out").unlink()
+    evidence = read_job_output(environ, 0)
+    assert (names(evidence), evidence.detail) == (["cuda_ecc"], job_output.NO_FILE)
+    (tmp_path / "err-12").unlink()
+    assert read_job_output(environ, 0).detail == job_output.NO_FILE
+    (tmp_path / "out").write_text(ECC)
+    same = read_job_output({**environ, "SLURM_JOB_STDERR": environ["SLURM_JOB_STDOUT"]}, 0)
+    assert names(same) == ["cuda_ecc"]
+
+
 def special(tmp_path: Path, kind: str) -> Path:
     path = tmp_path / kind
     if kind == "link":

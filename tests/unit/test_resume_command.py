@@ -266,7 +266,8 @@ printf '%s\\n' "$*" >> "$0.args"
 case "$*" in *%x*) printf '123 %s\\n' "$EXCLUDED"; exit ;; esac
 for format; do :; done
 end=${format##*:}
-for value in 123 123 train alice main RUNNING None n2 1 1 1 0 1 2 3 out "$COMMENT" "(null)" n2 "" N/A; do
+set -- 123 123 train alice main RUNNING None n2 1 1 1 0 1 2 3 out "$COMMENT" "(null)" n2 "" N/A 1 1:00:00 x normal
+for value; do
     printf '%s%s' "$value" "$end"
 done
 echo

@@ -15,6 +15,9 @@ from slurm_ft.failover.resume_tag import RESERVE, ResumeMark
         ("[slurm_ft.resume step=1200 attempt=1]", ResumeMark(1200, 1, 1)),
         ("[slurm_ft n=1/3] x [slurm_ft.resume step=none attempt=0] y", ResumeMark(None, 0, 0)),
         ("[slurm_ft.resume step=7 attempt=4 since=2 alert=same_step]", ResumeMark(7, 4, 2, "same_step")),
+        ("[slurm_ft.resume step=7 attempt=4 saved=1764429940]", ResumeMark(7, 4, 4, saved=1764429940)),
+        ("[slurm_ft.resume step=7 attempt=4 saved=-1]", ResumeMark(7, 4, 4)),
+        (f"[slurm_ft.resume step=7 attempt=4 saved={'9' * 400}]", ResumeMark(7, 4, 4)),
         ("[slurm_ft.resume step=7 attempt=4 since=9]", ResumeMark(7, 4, 4)),  # forged: later than itself
         ("[slurm_ft.resume step=7 attempt=4 since=-1 alert=\x1b[2J]", None),  # brackets end the tag
     ],
@@ -80,12 +83,22 @@ def test_the_tag_shrinks_and_leaves_room_for_the_controllers() -> None:
     assert resume_tag.write(user + "x", full) is None
 
 
+def test_the_tag_gives_up_its_alert_then_the_time_then_since() -> None:
+    full = ResumeMark(20, 3, 1, "same_step", 1764429940)
+    fields = (" since=1", " saved=1764429940", " alert=same_step")
+    for kept in range(4):
+        tag = f" [slurm_ft.resume step=20 attempt=3{''.join(fields[:kept])}]"
+        user = "x" * (COMMENT_LIMIT - RESERVE - len(tag))
+        assert resume_tag.write(user, full) == user + tag
+
+
 marks = st.builds(
     ResumeMark,
     step=st.none() | st.integers(0, 10**17),
     attempt=st.integers(50, 99),
     since=st.integers(0, 50),
     alert=st.sampled_from(["", "same_step", "restarted_from_zero"]),
+    saved=st.none() | st.integers(0, 10**11 - 1),
 )
 
 

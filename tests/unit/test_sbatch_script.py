@@ -29,7 +29,7 @@ def values(found: Script) -> dict[str, str]:
         ('\t-J"a b" -t 5 # why', ["-Ja b", "-t", "5"]),
         ("--comment='a \"b\" # c' -n 4#x", ['--comment=a "b" # c', "-n", "4"]),
         (r"--comment=a\#b\"c", ['--comment=a#b"c']),
-        (r"'a\'b' c\ d", ["a'b", "c", "d"]),
+        (r"'a\'b' c\ d", ["a'b", "c d"]),
         (r"x\\y", [r"x\y"]),
         ('--comment "" --requeue', ["--comment"]),
         ("--comment='' --requeue", ["--comment=", "--requeue"]),

@@ -26,6 +26,7 @@ ROW = {
     "exit_code": "256", "SubmitTime": "1795967514", "StartTime": "1795967516", "EndTime": "1000000600",
     "STDOUT": "/home/alice/out", "Comment": "[slurm_ft]", "admin_comment": "(null)",
     "BatchHost": "n1", "ReqNodes": "", "Reservation": "N/A",
+    "NumNodes": "2", "TimeLimit": "1-02:00:00", "Account": "(null)", "QOS": "normal",
 }  # fmt: skip
 NODE = {"NodeList": "n1", "StateComplete": "IDLE+DRAIN*", "Reason": "none", "Comment": "(null)"}
 

@@ -1,23 +1,20 @@
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fake_slurm import FakeSlurm, node
+from fake_slurm import node
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_ft import config as site
-from slurm_ft.cli import status
 from slurm_ft.config import Config
-from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import ledger, node_record
 from slurm_ft.model import Attempt, Domain, JobState, Ledger, NodeVerdict
-from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord
 from slurm_ft.status import render
+from slurm_ft.status.fields import DEFAULT
+from slurm_ft.status.story import story
 from slurm_ft.status.view import JobView, views
 
 COUNTED = Attempt(0, "n1", 1000.0, 2000.0, Domain.HARDWARE, "xid79", ("n1",), counted=True, text="NVRM: Xid 79")
@@ -26,6 +23,14 @@ CANCELLED_BY_US = {
     "restarts": 1,
     "admin_comment": ledger.write("", Ledger("r", (replace(COUNTED, counted=False, bad_nodes=()),))),
 }
+
+
+NOW = 5000.0
+
+
+def table(*views: JobView, header: bool = True) -> str:
+    """As a pipe gets it."""
+    return "\n".join(render.table(views, NOW, header=header).lines)
 
 
 @pytest.fixture
@@ -115,19 +120,20 @@ def test_the_count_is_the_greatest_of_both_records(view: Callable[..., JobView])
 
 class TestTable:
     def test_no_jobs_leave_the_header_or_nothing(self) -> None:
-        assert render.table([]).split() == list(render.COLUMNS)
-        assert render.table([], header=False) == ""
+        assert table().split()[:5] == ["JOBID", "PARTITION", "NAME", "USER", "STATE"]
+        assert len(table().split()) == len(DEFAULT)
+        assert table(header=False) == ""
 
     def test_columns_are_aligned_and_never_empty(self, view: Callable[..., JobView]) -> None:
-        table = render.table([view(state="RUNNING", nodes="n2", **FAILED_OVER), view(name="", comment="", reason="")])
-        header, first, second = table.splitlines()
-        assert first.split()[-6:] == ["Running", "2/4", "-", "xid79", "n1", "n2"]
+        text = table(view(state="RUNNING", nodes="n2", **FAILED_OVER), view(name="", comment="", reason=""))
+        header, first, second = text.splitlines()
+        assert first.split()[4:] == ["Running", "1:06:40", "0", "2/4", "xid79", "n1", "-", "-", "n2"]
         assert second.split()[-1] == "-"
         assert header.index("STATE") == first.index("Running")
-        assert all(line == line.rstrip() for line in table.splitlines())
+        assert all(line == line.rstrip() for line in text.splitlines())
 
     def test_a_job_that_waits_shows_why(self, view: Callable[..., JobView]) -> None:
-        assert render.table([view(state="PENDING", reason="BeginTime")], header=False).endswith("(BeginTime)")
+        assert table(view(state="PENDING", reason="BeginTime"), header=False).endswith("(BeginTime)")
 
     @pytest.mark.parametrize("field", ["name", "user", "partition", "reason", "nodes", "address"])
     def test_no_text_of_a_user_reaches_the_terminal_as_a_command(
@@ -135,7 +141,7 @@ class TestTable:
     ) -> None:
         hostile = "\x1b[2J\x07\r\n\x9b31m\u202e\udcff"
         one = view(**{field: hostile})
-        for text in (render.table([one], header=False), render.story(one).replace("\n", "")):
+        for text in (table(one, header=False), story(one, NOW).replace("\n", "")):
             assert text.isprintable()
 
     @pytest.mark.parametrize(
@@ -143,63 +149,33 @@ class TestTable:
     )
     def test_a_tag_that_a_user_forged_breaks_nobodys_status(self, view: Callable[..., JobView], excluded: str) -> None:
         one = view(comment=f"[slurm_ft n=1/3 ex={excluded}]")
-        assert render.table([one], header=False).isprintable()
-        assert render.story(one)
+        assert table(one, header=False).isprintable()
+        assert story(one, NOW)
 
     def test_the_exclusions_of_a_forged_tag_stay_visible_as_they_are(self, view: Callable[..., JobView]) -> None:
-        assert "!,n" in render.table([view(comment="[slurm_ft n=1/3 ex=!,n]")])
+        assert "!,n" in table(view(comment="[slurm_ft n=1/3 ex=!,n]"))
 
 
 class TestResume:
     """Where the job says that it resumed."""
 
     def test_the_step_is_a_column(self, view: Callable[..., JobView]) -> None:
-        table = render.table([view(state="RUNNING", comment="[slurm_ft.resume step=1200 attempt=0]")])
-        header, row = table.splitlines()
-        assert header.split()[6] == "LAST_STEP"
-        assert row.split()[6] == "1200"
+        text = table(view(state="RUNNING", comment="[slurm_ft.resume step=1200 attempt=0]"))
+        header, row = text.splitlines()
+        at = header.split().index("LAST_STEP")
+        assert row.split()[at : at + 2] == ["1200", "-"]
 
     @pytest.mark.parametrize(
         "text", ["step=none attempt=0", "step=\u0661\u0662 attempt=0", "step=-1 attempt=0", "step=1"]
     )
     def test_scratch_and_nonsense_show_no_step(self, view: Callable[..., JobView], text: str) -> None:
-        assert render.table([view(comment=f"[slurm_ft.resume {text}]")], header=False).split()[6] == "-"
+        assert table(view(comment=f"[slurm_ft.resume {text}]"), header=False).split()[10] == "-"
 
-    def test_the_story_says_so_and_names_what_is_wrong(self, view: Callable[..., JobView]) -> None:
-        tag = "[slurm_ft.resume step=20 attempt=3 since=1 alert=same_step]"
-        text = render.story(view(state="RUNNING", restarts=3, comment=tag))
-        assert text.endswith("Running; started from step 20, as the 2 attempt(s) before it; ALERT same_step")
-        assert "started" not in render.story(view(state="RUNNING", restarts=4, comment=tag))
-
-
-class TestStory:
-    def test_tells_every_attempt(self, view: Callable[..., JobView]) -> None:
-        lost = Attempt(1, "", None, 2500.0, Domain.UNKNOWN, "requeued_elsewhere", (), counted=False)
-        history = ledger.write("", Ledger("r", (COUNTED, lost), ("n1",)))
-        text = render.story(view(state="RUNNING", restarts=2, nodes="n2", admin_comment=history))
-        head, first, evidence, second, present = text.splitlines()
-        assert head == "job 12 train of alice: Running; 1 of 3 failovers spent"
-        assert "restart 0" in first
-        assert first.endswith("on n1: hardware xid79, excluded n1 (failover)")
-        assert evidence.strip() == "NVRM: Xid 79"
-        assert second.endswith("on ?: requeued_elsewhere (not counted)")
-        assert "restart 2" in present
-        assert present.endswith("now  on n2: Running")
-
-    def test_says_when_failover_was_not_asked_for(self, view: Callable[..., JobView]) -> None:
-        assert "failover: not asked for" in render.story(view(comment=""))
-
-    def test_shows_the_verdicts_on_the_present_attempt(self, view: Callable[..., JobView], fault: NodeVerdict) -> None:
-        assert render.story(view(fault, state="FAILED")).splitlines()[-1] == f"    xid79 on n1: {fault.text}"
-
-    def test_a_job_that_waits_has_not_begun(self, view: Callable[..., JobView]) -> None:
-        """Slurm gives a waiting job the start that it expects, and an end a time limit later."""
-        present = render.story(view(state="PENDING", reason="BeginTime", nodes="", ended=9000.0)).splitlines()[-1]
-        assert "waiting (BeginTime)" in present
-        assert "1970" not in present.partition("waiting")[0]
-
-    def test_an_attempt_that_ended_shows_when(self, view: Callable[..., JobView]) -> None:
-        assert "now" not in render.story(view(state="FAILED")).splitlines()[-1]
+    def test_the_age_of_that_checkpoint_is_a_column(self, view: Callable[..., JobView]) -> None:
+        tag = "[slurm_ft.resume step=1200 attempt=0 saved=4000]"
+        assert table(view(comment=tag), header=False).split()[10:12] == ["1200", "16m"]
+        beyond = "[slurm_ft.resume step=1200 attempt=0 saved=99999999999]"
+        assert table(view(comment=beyond), header=False).split()[11] == "-"
 
 
 @given(st.text(), st.text(), st.text())
@@ -210,42 +186,9 @@ def test_no_text_breaks_a_row(name: str, comment: str, reason: str) -> None:
         comment=comment, admin_comment=comment,
     )  # fmt: skip
     (one,) = views([job], [], Config())
-    text = render.table([one], header=False)
+    text = table(one, header=False)
     assert text.isprintable()
-    assert render.story(one).replace("\n", "").isprintable()
-
-
-class TestCommand:
-    @pytest.fixture
-    def slurm(self, job_record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-        fake = FakeSlurm.of(job_record)
-        monkeypatch.setattr(CommandLine, "of", lambda _: fake)
-        monkeypatch.setattr(site, "load", Config)
-        return fake
-
-    def run(self, *arguments: str) -> int:
-        parser = argparse.ArgumentParser()
-        status.configure(parser)
-        return status.run(parser.parse_args(arguments))
-
-    def test_filters_go_to_squeue_as_they_are(self, slurm: FakeSlurm) -> None:
-        self.run("-u", "a,b", "-t", "R", "--me", "12", "13_[1-2]")
-        assert slurm.calls[0] == ("jobs", "--user=a,b", "--states=R", "--me", "--jobs=12,13_[1-2]")
-
-    def test_a_named_job_tells_its_story(self, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.run("12") == 0
-        assert "\n\njob 12 train of alice" in capsys.readouterr().out
-
-    def test_an_unknown_named_job_is_said_to_be_unknown(self, slurm: FakeSlurm) -> None:
-        slurm.job_records.clear()
-        with pytest.raises(SlurmFtError, match="knows no job 99_9"):
-            self.run("99_9")
-        assert self.run() == 0
-
-    def test_no_jobs_without_a_header_print_nothing(self, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
-        slurm.job_records.clear()
-        self.run("--noheader")
-        assert capsys.readouterr().out == ""
+    assert story(one, NOW).replace("\n", "").isprintable()
 
 
 def test_a_component_of_a_het_job_is_shown_with_its_leaders_failovers(

@@ -54,7 +54,7 @@ def undrain(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 def test_a_node_without_new_faults_is_returned(slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = undrain(capsys, "n1", "--here")
     assert code == 0, out
-    assert "drained for xid79 (job 12.0), NVIDIA says RESTART_BM" in out
+    assert "drained for xid79 (job 12.0), NVIDIA says reboot the node (RESTART_BM)" in out
     assert "returned n1 to service" in out
     assert slurm.changes == [("resume_node", "n1")]
 

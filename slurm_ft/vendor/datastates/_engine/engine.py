@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._checkpoints.counters import CounterFile, Counters
 from . import ranks as rank_module
 from . import retention
 from .cadence import Cadence
@@ -65,6 +66,7 @@ class Engine:
         self._protected: set[str] = set()
         self._resumed: str | None = None
         self._status = Status()
+        self._counters, self._counter_file = Counters(), CounterFile("engine")
         self._lock = threading.Lock()
         self._closed = False
         start_where_missing()
@@ -259,6 +261,7 @@ class Engine:
         self._change(in_flight_step=None, pool_bytes=self._pool.peak)
         if isinstance(flight.error, AlreadyThereError):
             self._change(skipped=self._status.skipped + 1, failures_in_a_row=0)
+            self._count(Counters(skipped=1))
             log.warning("checkpoint of step %d skipped: %s", step, flight.error)
             return
         if flight.error is not None:
@@ -272,6 +275,7 @@ class Engine:
             last_committed_step=step,
             durable_seconds=flight.seconds,
         )
+        self._count(Counters(committed=1, seconds=flight.seconds or 0.0, bytes=flight.snapshot.bytes))
         log.info("checkpoint of step %d committed after %.2f s", step, flight.seconds)
         if flight.committed is not None:
             kept = self._protected | ({self._resumed} if self._resumed else set())
@@ -287,9 +291,19 @@ class Engine:
     def _count_skip(self, step: int, outcome: Outcome) -> None:
         if outcome is Outcome.BUSY:
             self._change(skipped=self._status.skipped + 1)
+            self._count(Counters(skipped=1))
             log.warning("checkpoint of step %d skipped: the last one is still being written", step)
 
+    def _count(self, more: Counters) -> None:
+        """For the node's metrics. A checkpoint is one, however many ranks write it; each rank's bytes are its own."""
+        if self.ranks.rank != 0:
+            more = Counters(bytes=more.bytes)
+        with self._lock:
+            self._counters = self._counters.plus(more)
+            self._counter_file.write(self._counters)
+
     def _count_failure(self, step: int, error: Exception) -> None:
+        self._count(Counters(failed=1))
         in_a_row = self._status.failures_in_a_row + 1
         self._change(failed=self._status.failed + 1, failures_in_a_row=in_a_row, last_error=str(error) or repr(error))
         log.error("checkpoint of step %d failed: %s", step, str(error) or repr(error), exc_info=_if_unexpected(error))

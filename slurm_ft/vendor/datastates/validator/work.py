@@ -8,6 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from .._checkpoints.counters import CounterFile, Counters
 from .._checkpoints.errors import CheckpointError
 from .validate import validate
 
@@ -28,6 +29,7 @@ class Work:
     def __init__(self) -> None:
         self._waiting: deque[Path] = deque(maxlen=MOST_WAITING)
         self._news = threading.Condition()
+        self._counters, self._counter_file = Counters(), CounterFile("validator")
 
     def add(self, path: Path) -> None:
         """Have a checkpoint validated. One that waits already is not read twice."""
@@ -42,7 +44,13 @@ class Work:
         while not over.is_set():
             path = self._next()
             if path is not None:
-                validate_and_tell(path, over)
+                self._count(validate_and_tell(path, over))
+
+    def _count(self, validation: Validation | None) -> None:
+        if validation is not None:
+            more = Counters(validated=int(not validation.failed), invalid=int(validation.failed))
+            self._counters = self._counters.plus(more)
+            self._counter_file.write(self._counters)
 
     def _next(self) -> Path | None:
         with self._news:
@@ -51,7 +59,7 @@ class Work:
             return self._waiting.pop() if self._waiting else None
 
 
-def validate_and_tell(path: Path, over: threading.Event) -> None:
+def validate_and_tell(path: Path, over: threading.Event) -> Validation | None:
     """Validate one checkpoint and log what was found. Nothing is raised: the next one must have its turn."""
     started = time.monotonic()
     try:
@@ -63,9 +71,10 @@ def validate_and_tell(path: Path, over: threading.Event) -> None:
     except Exception:
         log.exception("[Concurrent Checkpoint] %s could not be validated", path)
     else:
-        if validation is None:
-            return
-        _tell(path, validation, time.monotonic() - started)
+        if validation is not None:
+            _tell(path, validation, time.monotonic() - started)
+        return validation
+    return None
 
 
 def _tell(path: Path, validation: Validation, seconds: float) -> None:
