@@ -20,6 +20,7 @@ from slurm_ft.sensors.gpu_inventory import PROC_ROOT, gpus_of_node
 from slurm_ft.sensors.kernel_log import Window, read_kernel_log
 
 STAGE = Stage.SENSORS
+SILENT = ("nvml_hang", "nvml_timeout")  # events of nvml_events.hang
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,9 @@ def _nvml(config: Config, gpus: frozenset[str]) -> Finding:
     began = time.perf_counter()
     evidence = nvml.read_gpu_state(gpus, None, NVML_S)
     took = time.perf_counter() - began
-    if not evidence.readable:
-        return fail(STAGE, f"NVML: {evidence.detail}", "Run nvidia-smi, and mend what it says")
+    hangs = next((event.source for event in evidence.events if event.name in SILENT), "")
+    if hangs or not evidence.readable:
+        return fail(STAGE, f"NVML: {hangs or evidence.detail}", "Run nvidia-smi, and mend what it says")
     if took > config.nvml_timeout:
         what = f"NVML answers in {took:.1f} s, and the Epilog waits {config.nvml_timeout:g} s"
         return warning(STAGE, what, "nvidia-smi -pm 1 (persistence mode), or a greater nvml_timeout")

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import pytest
 import yaml
 from fake_slurm import node
+from nvml_stub import FIRST, SECOND, NvmlStub
 
 from slurm_ft import config
 from slurm_ft.classify.fact import Blame
@@ -25,6 +26,7 @@ from slurm_ft.doctor.slurm_settings import judge_settings
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.install.change import Role
 from slurm_ft.model import EventKind, Evidence, NodeAction
+from slurm_ft.sensors import dcgm
 from slurm_ft.slurm.cli import Host, _gpus
 
 GOOD = {
@@ -224,6 +226,37 @@ class TestSensors:
     def test_gpus_that_slurm_has_and_we_do_not_fail(self, known: int, gres: int | None, level: Level) -> None:
         gpus = frozenset(f"0000:{number:02x}:00" for number in range(known))
         assert sensors.judge_inventory(gpus, gres, "n1").level is level
+
+
+class TestNvmlAndDcgm:
+    """Through the real child process, with a library that stands in for NVIDIA's."""
+
+    @pytest.fixture(autouse=True)
+    def _driver(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sensors, "PROC_ROOT", tmp_path)  # as if the driver were loaded
+        monkeypatch.setattr(sensors, "NVML_S", 2.0)
+        monkeypatch.setattr(dcgm, "DCGMI", str(tmp_path / "dcgmi"))
+
+    def told(self, **more: object) -> list[Finding]:
+        settings = Config(gpu_inventory={"n1": (f"{FIRST}.0", f"{SECOND}.0")}, **more)  # type: ignore[arg-type]
+        return list(sensors.check_sensors(None, settings, Machine(frozenset({Role.NODE}), "n1")))[-2:]
+
+    def test_both_answer(self, nvml_stub: NvmlStub) -> None:
+        nvml_stub.answers()
+        nvml, off = self.told(nvml_timeout=20.0)
+        assert (nvml.level, "its child process answers in" in nvml.what) == (Level.OK, True)
+        assert (off.level, off.what) == (Level.OK, "DCGM: switched off (dcgm: off)")
+
+    @pytest.mark.parametrize(("line", "said"), [("handle 0 4", "no permission"), ("hang 1 handle", "no answer")])
+    def test_a_library_that_refuses_or_hangs_fails(self, nvml_stub: NvmlStub, line: str, said: str) -> None:
+        nvml_stub.answers(line)
+        nvml, _ = self.told()
+        assert (nvml.level, said in nvml.what) == (Level.FAIL, True), nvml.what
+
+    def test_a_dcgm_that_is_wanted_and_missing_fails(self, nvml_stub: NvmlStub) -> None:
+        nvml_stub.answers()
+        _, missing = self.told(dcgm="dcgmi")
+        assert (missing.level, "No such file" in missing.what) == (Level.FAIL, True)
 
 
 class TestHooks:
