@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,15 +10,18 @@ from typing import Any
 
 import pytest
 
-from slurm_ft import alert, journal_entry
+from slurm_ft import alert, journal_entry, log_marks
 from slurm_ft.alert import Alert, Kind
 from slurm_ft.checkpoints import resume_record
 from slurm_ft.classify import classify
+from slurm_ft.cli.check import as_json
 from slurm_ft.failover import comment_tag, ledger, node_record, resume_tag
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.launch import record
 from slurm_ft.model import Action, Attempt, Decision, Domain, Evidence, ExitStatus, JobKey, JobState, Ledger
 from slurm_ft.node import judgement_file
+from slurm_ft.submission.rules import Finding, Level
+from slurm_ft.submission.settings import Place
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")}
@@ -55,6 +59,20 @@ def test_the_ledger() -> None:
         re.findall(r'"([a-z]+)":', text.partition('"attempts":')[2])
     )
     assert f'"v":{ledger.SCHEMA_VERSION}' in PAGE
+
+
+def test_the_lines_in_a_jobs_log() -> None:
+    section = SECTIONS["Our lines in a job's log"]
+    for line in (log_marks.ended(7, "1/4", 0, "x"), log_marks.again(7, "1/4", 0, "x")):
+        begins = line.rpartition("x")[0].replace("7", "JOB").replace("1/4", "K/N").replace("restart 0", "restart R")
+        assert f"`{begins}`" in section
+    assert f"`{log_marks.BANNER}JOB attempt K/N · restart R · `" in section
+
+
+def test_a_check() -> None:
+    printed = json.loads(as_json(Path("x"), [Finding(Level.OK, "asks", Place(), "well")]))
+    assert keys("slurm-ft check --json") == set(printed) | set(printed["findings"][0])
+    assert printed["v"] == 1
 
 
 def test_a_judgement() -> None:
