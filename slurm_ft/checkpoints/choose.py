@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from .errors import NoValidCheckpointError
+from .files import list_files
 from .find import AUTO, find_candidates
 from .finding import Finding, Level, Verdict, combine
-from .judge import Judgement, Request, judge
+from .judge import MOST_SIBLINGS, Judgement, Request, judge
 from .layout import ResumePoint
 from .progress import Silent
 from .storage_retry import RETRY_PAUSES, retried
@@ -119,6 +120,7 @@ class _Judged:
         self.policy, self.cache, self.waited = policy, cache, False
         budget = policy.budget_seconds
         self.deadline = None if budget is None else time.monotonic() + budget
+        self.listing = lru_cache(2 * MOST_SIBLINGS)(list_files)  # the neighbours of one are the next one's too
 
     def judge(self, candidate: Candidate, siblings: Sequence[Candidate]) -> Judgement:
         """Judge; a fresh candidate that does not look whole is judged once more after a wait."""
@@ -149,7 +151,7 @@ class _Judged:
         return judgement
 
     def _at(self, level: Level, candidate: Candidate, siblings: Sequence[Candidate]) -> Judgement:
-        request = Request(level, self.policy.world_size, self.deadline, self.policy.progress)
+        request = Request(level, self.policy.world_size, self.deadline, self.policy.progress, self.listing)
         return retried(partial(judge, candidate, request, siblings), self.policy.pauses)
 
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cached_property
+from fnmatch import translate
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import UnreadableCheckpointError
 from .finding import Finding, incomplete, inconsistent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # A checkpoint of 4,096 ranks with four files each stays below.
 MOST_FILES = 100_000
@@ -88,9 +92,10 @@ class Files:
 
     def matching(self, glob: str) -> tuple[str, ...]:
         """Return the paths that match; `*` also matches `/`."""
-        if not any(character in glob for character in "*?["):
+        match = _matcher(glob)
+        if match is None:
             return (glob,) if glob in self.entries else ()
-        return tuple(name for name in self.names if fnmatchcase(name, glob))
+        return tuple(filter(match, self.names))
 
     def has(self, *globs: str) -> bool:
         """Tell whether a path matches one of them."""
@@ -133,6 +138,12 @@ class Files:
             return json.loads(content)
         except (ValueError, RecursionError):
             return None
+
+
+@lru_cache(1024)
+def _matcher(glob: str) -> Callable[[str], object] | None:
+    """What tells whether a path matches; None for a glob that is a name. The layouts have a few hundred."""
+    return re.compile(translate(glob)).match if any(character in glob for character in "*?[") else None
 
 
 def list_files(path: Path, owner: Path) -> Files:

@@ -18,12 +18,13 @@ from .structure import check_structure, count_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from .candidate import Candidate
     from .layout import Layout, State
     from .progress import Progress
 
-MOST_SIBLINGS = 3
+MOST_SIBLINGS = 3  # a run saves the same things each time: a few tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Request:
     world_size: int | None = None  # of the job that wants to load it
     deadline: float | None = None  # time.monotonic
     progress: Progress = field(default_factory=Silent)
+    listing: Callable[[Path, Path], Files] = list_files  # of neighbours; a choice remembers the last few
 
 
 def judge(candidate: Candidate, request: Request, siblings: Sequence[Candidate] = ()) -> Judgement:
@@ -59,16 +61,16 @@ def judge(candidate: Candidate, request: Request, siblings: Sequence[Candidate] 
     kind = _wrong_kind(files, candidate.layout)
     if kind is not None:
         return Judgement(kind, Level.QUICK, files)
-    return _judge_files(candidate, files, request, _lister(siblings))
+    return _judge_files(candidate, files, request, _lister(siblings, request.listing))
 
 
-def _lister(siblings: Sequence[Candidate]) -> Callable[[], Sequence[Files]]:
+def _lister(siblings: Sequence[Candidate], listing: Callable[[Path, Path], Files]) -> Callable[[], Sequence[Files]]:
     @cache
     def listed() -> Sequence[Files]:
         found = []
         for sibling in siblings[:MOST_SIBLINGS]:
             try:
-                found.append(list_files(sibling.path, sibling.owner))
+                found.append(listing(sibling.path, sibling.owner))
             except FileNotFoundError:
                 continue
         return [files for files in found if files.entries]

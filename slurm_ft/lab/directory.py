@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from slurm_ft.lab import texts
 from slurm_ft.lab.errors import LabError
-from slurm_ft.lab.resources import checkout_root, command_script, installed_command, resource
+from slurm_ft.lab.resources import command_script, resource
 from slurm_ft.lab.spec import BACKUP_ADDRESS, BACKUP_HOST, HOOKS, MAX_BASE_LENGTH, LabSpec, Layout
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _devices(directory: Path, count: int) -> None:
 
 
 def _hook_wrappers(spec: LabSpec, layout: Layout) -> None:
-    _write_command(layout)
+    _write(command(layout), command_script(), 0o755)
     for name, (_, file) in HOOKS.items():
         script = spec.hooks[name] if name in spec.hooks else resource(file)
         if script is not None:
@@ -133,10 +133,5 @@ def _hook_wrappers(spec: LabSpec, layout: Layout) -> None:
 
 
 def command(layout: Layout) -> Path:
-    """The `slurm-ft` that the hooks call: the installed one, or a script that runs this source tree."""
-    return installed_command() or layout.etc / "slurm-ft"
-
-
-def _write_command(layout: Layout) -> None:
-    if installed_command() is None:
-        _write(command(layout), command_script(checkout_root() or Path()), 0o755)
+    """The `slurm-ft` that the hooks call, and every account of the lab may start."""
+    return layout.etc / "slurm-ft"

@@ -36,16 +36,14 @@ def resource(name: str) -> Path:
     return path
 
 
-def installed_command() -> Path | None:
-    """`slurm-ft` as pip installed it. None in a source tree: there it might belong to another checkout."""
-    command = Path(sys.executable).parent / "slurm-ft"
-    return command if checkout_root() is None and command.is_file() else None
+def command_script() -> str:
+    """A `slurm-ft` of the lab's own: root's, since hooks start no other, and `sudo make demo` installs as the caller.
 
-
-def command_script(root: Path) -> str:
-    """A stand-in for `slurm-ft` that runs this very source tree.
-
-    Not through PYTHONPATH: `slurm-ft run` becomes the training, which would inherit it.
+    In a source tree it runs that very tree, and not what pip installed, which might belong to another checkout. Not
+    through PYTHONPATH: `slurm-ft run` becomes the training, which would inherit it.
     """
+    root = checkout_root()
+    if root is None:
+        return f'#!/bin/sh\nexec {shlex.quote(str(Path(sys.executable).parent / "slurm-ft"))} "$@"\n'
     program = f"import sys; sys.path.insert(0, {str(root)!r}); from slurm_ft.cli.main import main; sys.exit(main())"
     return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n'

@@ -55,7 +55,6 @@ def saved(directory: Path, layout: str) -> Mapping[str, Saved] | None:
     except CheckpointError:
         return None
     ordered = sorted((entry.step, entry.path) for entry in entries)
-    ordered = sorted((entry.step, entry.path) for entry in entries)
     middle = {path for _, path in ordered[LOOKED_INTO:-LOOKED_INTO]}
     return {str(path): Saved(step, 0 if path in middle else _written(path)) for step, path in ordered}
 

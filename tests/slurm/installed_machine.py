@@ -90,6 +90,15 @@ def configure(lab: Lab) -> None:
     CONFIG.write_text(text + own)
 
 
+def restart(lab: Lab) -> None:
+    """All daemons read slurm.conf anew: a reconfigure reaches the nodes some time later, and nothing says when."""
+    lab.stop_controller()
+    for name in lab.nodes:
+        lab.kill_node(name)
+        lab.start_node(name)
+    lab.start_controller()
+
+
 def fail_over(lab: Lab) -> dict[str, Any]:
     """A job that loses its GPU, judged by the installed hooks alone."""
     job = submit(lab, *OPTED_IN)
@@ -129,9 +138,7 @@ def through(upper: Path, wheel: str, python: str) -> dict[str, Any]:
         seen["again"] = call(*install, "--edit-slurm-conf")
         seen["units"] = verify_units()
         configure(lab)
-        lab.run("scontrol", "reconfigure")
-        lab.stop_controller()
-        lab.start_controller()
+        restart(lab)
         lab.wait_for(lambda: all(lab.node(name)[0] == "idle" for name in lab.nodes), 60, "idle nodes")
         seen["doctor"] = call("doctor", "--json", "--role", "controller", "--role", "node")
         seen["failover"] = fail_over(lab)

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,14 +60,12 @@ CPU = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 CASES = {
     "python": Case("python", ("python", *OWN_LOOP), OWN, options=ONE_RANK),
     "torchrun": Case("torchrun", OWN_LOOP, TORCHRUN),
-    # All nodes of the lab are this machine, and their names do not resolve: the first one's address is Slurm's.
-    "torchrun, two nodes": Case("torchrun", OWN_LOOP, TORCHRUN, options=("--gres=gpu:1", "--nodes=2"), nodes=2),
     "deepspeed": Case("deepspeed", ("{here}/zero.py", "{here}/out", str(STEPS)), FRAMEWORKS),
     "accelerate": Case(
         "accelerate",
         ("{here}/trainer.py", "{here}/out", str(STEPS)),
         FRAMEWORKS,
-        environ={"LAUNCHER_OPTIONS": "--cpu --mixed_precision=no --dynamo_backend=no"},
+        environ={"LAUNCHER_OPTIONS": "--multi_gpu"},  # with --cpu it starts one process
     ),
     "llamafactory": Case(
         "llamafactory",
@@ -97,6 +95,17 @@ CASES = {
         environ={"PYTHONPATH": "{here}/site/verl:{here}"},
     ),
 }
+
+
+# All nodes of the lab are this machine, and their names do not resolve: they meet at Slurm's address of the first one.
+ON_TWO = {
+    f"{name}, two nodes": replace(CASES[name], options=("--gres=gpu:1", "--nodes=2"), nodes=2)
+    for name in ("torchrun", "deepspeed", "accelerate", "mindspeed")
+}
+CASES |= ON_TWO
+# accelerate refuses a port that is taken, and on one machine either node may be the first to take it; static: one host.
+STATIC = "--multi_gpu --same_network --rdzv_backend=static"
+CASES["accelerate, two nodes"] = replace(CASES["accelerate, two nodes"], environ={"LAUNCHER_OPTIONS": STATIC})
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,10 @@ CI runs, and the trainings of the frameworks run in tests/frameworks and tests/s
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +29,8 @@ PAGES = (
 )
 ELSEWHERE = {"tutorial.md": "tests/slurm/test_tutorial.py"}
 SHELL = ("bash", "sh", "console")
+# Programs of these names exist; in our pages they are words of an output or of Python.
+NO_COMMANDS = ("[", "last", "look", "from", "import", "with", "state")
 
 
 def commands_of(page: Path) -> Iterator[str]:
@@ -44,7 +48,8 @@ def commands_of(page: Path) -> Iterator[str]:
                 yield line
         elif fence is None and line.startswith("    ") and not before.startswith(("- ", "* ", "1")):
             text = line.strip().removeprefix("$ ")
-            if program_of(text) in WAYS and not text.startswith("slurm_ft"):
+            program = program_of(text)
+            if program in WAYS or (program not in NO_COMMANDS and shutil.which(program)):
                 yield text
         before = line if line.strip() else before if line.startswith("    ") else ""
 
@@ -145,7 +150,9 @@ WAYS: dict[str, Callable[[str], None]] = {
     "pip": by_its_extras,
     **dict.fromkeys(("python", "python3", "torchrun", "deepspeed", "accelerate"), by_its_kind),
     "echo": by_the_reader_of_kernel_lines,
-    **dict.fromkeys(("export", "eval", "scontrol", "squeue", "srun", "scancel", "sleep", "touch"), by_the_shell),
+    **dict.fromkeys(
+        ("export", "eval", "scontrol", "squeue", "srun", "scancel", "sleep", "touch", "ln", "mv"), by_the_shell
+    ),
 }
 FOUND = [(page, command) for page in PAGES for command in commands_of(page) if page.name not in ELSEWHERE]
 
@@ -172,6 +179,32 @@ def test_there_are_commands_of_most_kinds() -> None:
 @pytest.mark.parametrize("page", ELSEWHERE)
 def test_a_page_that_runs_elsewhere_does(page: str) -> None:
     assert f"docs/{page}" in (ROOT / ELSEWHERE[page]).read_text()
+
+
+def options_of(name: str) -> set[str]:
+    """All options of a command and of its subcommands."""
+    parsers, found = [parser_of(name, manual=False)], set[str]()
+    for parser in parsers:
+        for action in parser._actions:
+            found |= set(action.option_strings)
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_command_within_a_sentence_exists_with_its_options(page: Path) -> None:
+    spans = [span.split() for span in re.findall(r"`slurm-ft ([a-z][^`]*)`", page.read_text().replace("\n", " "))]
+    assert sorted({words[0] for words in spans} - set(COMMANDS)) == []
+    ours = [
+        (words[0], word.partition("=")[0]) for words in spans for word in words[: _end(words)] if word.startswith("--")
+    ]
+    assert [(name, option) for name, option in ours if option.rstrip("…,") not in options_of(name)] == []
+
+
+def _end(words: list[str]) -> int:
+    """Where the user's own command begins."""
+    return words.index("--") if "--" in words else len(words)
 
 
 EXAMPLES = [example for page in manual.PAGES.values() for example, _ in page.examples]

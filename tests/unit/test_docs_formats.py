@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,14 +14,13 @@ from slurm_ft import alert, journal_entry, log_marks
 from slurm_ft.alert import Alert, Kind
 from slurm_ft.checkpoints import resume_record
 from slurm_ft.classify import classify
-from slurm_ft.cli.check import as_json
+from slurm_ft.cli import check, check_node, checkpoint_table, doctor, nodes
 from slurm_ft.failover import comment_tag, ledger, node_record, resume_tag
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.launch import record
 from slurm_ft.model import Action, Attempt, Decision, Domain, Evidence, ExitStatus, JobKey, JobState, Ledger
 from slurm_ft.node import judgement_file
-from slurm_ft.submission.rules import Finding, Level
-from slurm_ft.submission.settings import Place
+from slurm_ft.status.fleet import Fault
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")}
@@ -69,12 +68,6 @@ def test_the_lines_in_a_jobs_log() -> None:
     assert f"`{log_marks.BANNER}JOB attempt K/N · restart R · `" in section
 
 
-def test_a_check() -> None:
-    printed = json.loads(as_json(Path("x"), [Finding(Level.OK, "asks", Place(), "well")]))
-    assert keys("slurm-ft check --json") == set(printed) | set(printed["findings"][0])
-    assert printed["v"] == 1
-
-
 def test_a_judgement() -> None:
     evidence = (Evidence("kernel_log", readable=True),)
     kept = judgement_file.judgement(classify(evidence, ExitStatus(1, 0)), evidence, "1.0", now=1.0, uptime=1.0)
@@ -117,3 +110,22 @@ def test_a_verdict_is_read_as_the_page_says() -> None:
     (line,) = re.findall(r"^    (slurm_ft: hardware .*)$", PAGE, re.MULTILINE)
     (verdict,) = node_record.in_reason(line, "n1")
     assert (verdict.cause, verdict.raw_id, verdict.pci) == ("xid79", 12, "0000:3b:00")
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("nodes", nodes),
+        ("check`", check),
+        ("checkpoints", checkpoint_table),
+        ("check-node", check_node),
+        ("doctor", doctor),
+    ],
+)
+def test_the_json_of_a_command(command: str, module: ModuleType) -> None:
+    source = Path(module.__file__ or "").read_text()
+    written = set(re.findall(r'"([a-z_]+)": ', source)) | (
+        {field.name for field in fields(Fault)} if module is nodes else set()
+    )
+    (row,) = re.findall(rf"^\| `slurm-ft {command}.*$", PAGE, re.MULTILINE)
+    assert written - set(re.findall(r"`([a-z_]+)`", row)) == set()

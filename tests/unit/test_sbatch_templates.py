@@ -248,6 +248,25 @@ class TestLaunchers:
             env = noted_env(tmp_path)
             assert (env["NNODES"], env["NODE_RANK"], env["NPROC_PER_NODE"]) == ("2", "0", "4")
 
+    @pytest.mark.parametrize("template", [ROOT / "accelerate.sbatch"], indirect=True, ids=["accelerate"])
+    @pytest.mark.parametrize(
+        ("nodes", "gpus", "options", "told"),
+        [("2", "1", "", True), ("1", "1", "", False), ("2", "4", "", False), ("2", "1", "--use_fsdp", False)],
+    )
+    def test_accelerate_is_told_that_one_gpu_a_node_on_several_is_one_training(
+        self, submit, tmp_path, nodes, gpus, options, told
+    ):
+        submit("t.py", SLURM_JOB_NUM_NODES=nodes, SLURM_GPUS_ON_NODE=gpus, LAUNCHER_OPTIONS=options, HOME=str(tmp_path))
+        assert ("--multi_gpu" in noted(tmp_path, "task.args")) is told
+
+    @pytest.mark.parametrize("template", [ROOT / "accelerate.sbatch"], indirect=True, ids=["accelerate"])
+    def test_a_default_configuration_of_accelerates_decides_itself(self, submit, tmp_path):
+        path = tmp_path / ".cache" / "huggingface" / "accelerate" / "default_config.yaml"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        submit("t.py", SLURM_GPUS_ON_NODE="1", HOME=str(tmp_path))
+        assert "--multi_gpu" not in noted(tmp_path, "task.args")
+
     @pytest.mark.parametrize("template", [ROOT / "torchrun.sbatch"], indirect=True, ids=["torchrun"])
     def test_a_restart_does_not_meet_the_last_attempts_leftovers(self, submit, tmp_path):
         submit("t.py", SLURM_RESTART_COUNT="2")
