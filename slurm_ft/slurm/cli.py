@@ -245,7 +245,7 @@ class CommandLine:
         except subprocess.TimeoutExpired:
             status = f"gave no answer within {timeout:.3g} s"
             raise SlurmCommandError(shown, status, "", "Is slurmctld up?", busy=True) from None
-        except (OSError, ValueError) as error:  # ValueError: there is no such user
+        except (OSError, KeyError) as error:  # KeyError: there is no such user
             raise SlurmCommandError(shown, "could not start", str(error), "Set slurm_bin in slurm_ft.yaml") from error
         if done.returncode != 0:
             said = _decode(done.stderr).strip()[:500]
