@@ -157,6 +157,18 @@ def test_a_name_with_the_host_in_it_is_found(lab: Lab) -> None:
     assert said(logs(lab, str(job)))[:2] == (0, "here\n")
 
 
+def test_attempts_in_files_named_by_their_nodes_are_shown_and_followed_as_one_log(lab: Lab) -> None:
+    """Before 26.05 the lab's nodes write into one file, named by their host; from then on into two."""
+    job = submit(lab, *OPTED_IN[:-1], "--output=%N.%j.log")
+    follower = logs(lab, "-f", str(job))
+    bad = lose_gpu(lab, job, 0)
+    good = running(lab, job, 1)
+    end(lab, job, 1, 0)
+    for code, out, _ in (said(follower), said(logs(lab, str(job)))):
+        lines = [line for line in out.splitlines() if line.startswith("attempt ")]
+        assert (code, lines) == (0, [f"attempt 0 on {bad}", f"attempt 1 on {good}"])
+
+
 def test_a_job_that_has_not_started_has_no_log_and_follow_waits_for_it(lab: Lab) -> None:
     job = submit(lab, *OPTED_IN, "--hold")
     code, _, err = said(logs(lab, str(job)))
