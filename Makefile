@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find slurm_ft prolog epilog sbatch_templates examples contrib plugins -type f -not -name '*.pyc') pyproject.toml constraints.txt
 SCRIPTS := $(wildcard prolog/* epilog/* tools/*.sh) .ci/run
 
-.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-frameworks test-specimens test-matrix test-pythons bench bench-ettr bench-checkpoint gpu soak docs fmt clean
+.PHONY: help setup demo demo-refusal test lint type unit test-slurm test-core test-frameworks test-specimens test-matrix test-pythons picture bench bench-ettr bench-checkpoint gpu soak docs fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -51,6 +51,11 @@ test-frameworks: setup ## real trainings in the pinned and in the newest version
 	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks $(ONLY)
 	$(SUDO) env SLURM_FT_FRAMEWORKS=$(FRAMEWORKS)/current $(BIN)/pytest tests/slurm/test_templates.py
 
+test-core: setup ## the trainings of test-frameworks that tell most, in both sets: minutes, and part of CI
+	@tools/frameworks.sh $(FRAMEWORKS)
+	$(FRAMEWORKS)/pins/bin/python -m pytest tests/frameworks -m core
+	$(FRAMEWORKS)/current/bin/python -m pytest tests/frameworks -m core
+
 test-specimens: setup ## each framework resumes from what was chosen after its newest broke (12 GB in FRAMEWORKS)
 	@tools/frameworks.sh $(FRAMEWORKS) pins current lightning megatron verl llamafactory nemo mindspore torchtitan
 	SLURM_FT_FRAMEWORK_SETS=$(FRAMEWORKS) $(BIN)/pytest tests/specimens
@@ -72,7 +77,11 @@ bench: setup ## measure the README's numbers on this machine (root)
 	$(SUDO) $(BIN)/python bench/checkpoints.py --cold
 	$(BIN)/python bench/decide.py
 	$(SUDO) $(BIN)/python bench/job_ends.py
+	$(SUDO) $(BIN)/python bench/status.py
 	$(SUDO) $(BIN)/python bench/wide_job.py
+
+picture: setup ## take docs/status.svg anew, from a real failover (root)
+	$(SUDO) $(BIN)/python tools/picture.py docs/status.svg
 
 bench-ettr: setup ## simulate a week of training on 1,024 to 100,000 GPUs under four policies
 	cd bench && $(abspath $(BIN))/python -m ettr

@@ -44,6 +44,7 @@ from slurm_ft.vendor.datastates._engine.settings import parse
 MIB = 1 << 20
 WIDTH = 1024
 SAMPLE_SECONDS = 0.002
+SAVE_STEPS = 500  # the Trainer's default
 REUSED = "dcp.async_save, reused stager"
 
 
@@ -377,12 +378,15 @@ def tell(results: dict[str, Results], state_bytes: int) -> dict[str, dict[str, f
     header = ("mode", "added ms: median [quartiles]", "call ms", "durable ms", "RSS+ MiB", "CPU s")
     show(title, header, rows)
     low, _, high = quartiles(control.of(lambda s: (s.wall - s.steps * step) * 1e3))
-    judge(medians, state_bytes, noise=high - low)
+    judge(medians, state_bytes, step, noise=high - low)
     return medians
 
 
-def judge(medians: dict[str, dict[str, float]], state_bytes: int, noise: float) -> None:
-    """Compare with the targets. Added times mean nothing where the control itself varies by as much."""
+def judge(medians: dict[str, dict[str, float]], state_bytes: int, step: float, noise: float) -> None:
+    """Compare with the targets. Added times mean nothing where the control itself varies by as much.
+
+    `step`: seconds of an undisturbed one; `noise`: milliseconds between the control's quartiles.
+    """
     ours = min((medians["ours, lazy"], medians["ours, eager"]), key=lambda m: m["added"])
     plain, default = medians["torch.save + fsync"], medians["dcp.async_save"]
     reused = medians[REUSED]
@@ -391,6 +395,7 @@ def judge(medians: dict[str, dict[str, float]], state_bytes: int, noise: float) 
         ("added / torch.save + fsync", ours["added"] / plain["added"], 0.4),
         ("added / dcp.async_save", ours["added"] / default["added"], 0.6),
         ("added / reused stager", ours["added"] / reused["added"], 1.1),
+        (f"added / {SAVE_STEPS} steps, percent", 100 * ours["added"] / (SAVE_STEPS * step * 1e3), 1.0),
         ("call / torch.save + fsync", ours["call"] / plain["call"], 0.2),
         ("durable / torch.save + fsync", ours["durable"] / plain["durable"], 1.3),
         ("RSS+ / state", extra / state_bytes, 1.1),

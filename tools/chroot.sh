@@ -38,6 +38,8 @@ apt_settings() {
 }
 
 install_debootstrap() {
+    exec 8>"$(dirname "$directory")/debootstrap.lock" # another suite's run may be at it
+    flock 8
     command -v debootstrap >/dev/null && return
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap

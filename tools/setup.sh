@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 packages="slurmctld slurmd slurm-client munge gcc libc6-dev" # gcc: the tests build a stand-in for NVML
 commands="slurmctld slurmd scontrol munged gcc"
 case $extras in
-    *dev*) # the tests of alerts and metrics ask the real ones
-        packages="$packages shellcheck prometheus-alertmanager prometheus"
-        commands="$commands shellcheck prometheus-alertmanager promtool"
+    *dev*) # the tests of alerts, metrics and accounting ask the real ones
+        packages="$packages shellcheck prometheus-alertmanager prometheus slurmdbd mariadb-server"
+        commands="$commands shellcheck prometheus-alertmanager promtool slurmdbd mariadbd"
         ;;
 esac
 missing=

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the tests on a real cluster with several releases of Slurm: the one installed here, and those of newer Debian
 # suites, each in a chroot that is made the first time and kept (SLURM_FT_CACHE, default /var/cache/slurm_ft). Prints one
-# line per release and ends with 1 if a test of any failed. Needs root.
+# line per release, as each ends, and ends with 1 if a test of any failed. Needs root.
 # Usage: tools/test_matrix.sh VENV [host|SUITE]…       default: host trixie sid
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,20 +52,31 @@ summary() {
     echo "${last:-$(tail -n 1 "$1")}"
 }
 
-FURTHER_BINDS=$(pip_places)
-export FURTHER_BINDS
-mkdir -p "$cache"
-for suite in "$@"; do
-    log=$cache/$suite.log
-    status=0
+# One line, and 1 if a test failed.
+test_suite() {
+    local suite=$1 log=$cache/$1.log status=0
     run_tests "$suite" >"$log" 2>&1 || status=$?
     case $status in
     0) echo "$(release "$suite" "$log"): $(summary "$log")$(without "$suite")" ;;
     "$unavailable") echo "Slurm of $suite: not available: $(reason "$log")" ;;
     *)
         echo "$(release "$suite" "$log"): FAILED: $(summary "$log"): see $log"
-        failed=1
+        return 1
         ;;
     esac
+}
+
+FURTHER_BINDS=$(pip_places)
+export FURTHER_BINDS
+mkdir -p "$cache"
+# All at once: most of a test's time is waiting. Whoever ends this script ends them, and each ends its chroot's processes.
+running=()
+trap 'kill "${running[@]}" 2>/dev/null || true' EXIT
+for suite in "$@"; do
+    test_suite "$suite" &
+    running+=($!)
+done
+for one in "${running[@]}"; do
+    wait "$one" || failed=1
 done
 exit "$failed"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs the wheel into a virtual environment of each Python and runs the unit tests there, against what was installed.
 # Usage: tools/test_pythons.sh DIR [PYTHON…]     (default: python3.10 to python3.13, as far as they are in PATH)
+# A test starts the Python as another user, which fails for one below /root.
 #
 # Ends with 1 if any of them fails, with 69 (EX_UNAVAILABLE) if none is here. The summary names each, also the missing.
 set -euo pipefail

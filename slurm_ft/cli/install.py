@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             _make(items, place, known.of_roles(role.value for role in roles))
             _serve(place, roles)
     except OSError as error:
-        raise SlurmFtError(f"{error.filename}: {error.strerror}", "Mend that, and run it again") from error
+        raise SlurmFtError(str(error), "Mend that, and run it again") from error
     print("\n".join(_about_slurm_conf(site, wishes)))
     return LEFT if any(item.state is State.FOREIGN for item in items) else 0
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from slurm_ft import config
 from slurm_ft.as_user import User, become
+from slurm_ft.checkpoints import printable
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.logs.files import LogFile, log_files
 from slurm_ft.logs.follow import FINAL, Reader, follow
@@ -127,7 +128,7 @@ def _show(found: Survey, arguments: argparse.Namespace, screen: Screen, whose: s
 
 
 def _not_there(job: JobRecord, files: Sequence[LogFile]) -> SlurmFtError:
-    paths = " or ".join(file.path for file in files)
+    paths = " or ".join(printable(file.path) for file in files)
     if job.state == "PENDING" and not job.restarts:
         return SlurmFtError(f"job {job.address} has not started: {job.reason}", f"`-f` waits for {paths}")
     where = f" The job ran on {job.nodes}" if job.nodes else ""

@@ -16,7 +16,6 @@ from slurm_ft.failover.comment_tag import Tag
 from slurm_ft.slurm import accounting, nodelist
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import JobRecord, NodeRecord
-from slurm_ft.status.explain import Sources, explain
 from slurm_ft.status.view import JobView, views
 
 PASSED_ON = ("--user", "--partition", "--nodelist", "--name")
@@ -43,10 +42,13 @@ def find(slurm: CommandLine, settings: Config, arguments: argparse.Namespace) ->
     """
     named = named_jobs([*arguments.named, vars(arguments)["--jobs"] or ""])
     notes: list[str] = []
-    jobs = _known(slurm, arguments, named)
-    nodes = slurm.nodes()
+    filters = _filters(arguments)
+    known = _known(slurm, filters, named)
+    jobs, nodes = known or [], slurm.nodes()
     chosen = set() if arguments.states.ours else {job.raw_id for job in jobs}  # squeue's own filter let them through
-    missing = [name for name in named if not any(_is(job, name) for job in jobs)]
+    # A job that another filter has left out is not unknown.
+    sought = named if known is None or not filters else []
+    missing = [name for name in sought if not any(_is(job, name) for job in jobs)]
     jobs += _finished(slurm, arguments, jobs, missing, notes)
     missing = [name for name in missing if not any(_is(job, name) for job in jobs)]
     told = _from_journal(settings, missing, nodes)
@@ -76,18 +78,21 @@ def _not_found(names: Sequence[str], notes: list[str], *, fatal: bool) -> None:
     raise SlurmFtError("; ".join((text, *notes)), "It forgets one some minutes after its end (MinJobAge)")
 
 
-def _known(slurm: CommandLine, arguments: argparse.Namespace, named: Sequence[str]) -> list[JobRecord]:
-    """squeue answers for all jobs that it knows, and complains only when it knows none."""
+def _filters(arguments: argparse.Namespace) -> list[str]:
+    """squeue's options, but for the jobs that are named."""
     values = vars(arguments)
     filters = [f"{name}={values[name]}" for name in PASSED_ON if values[name]]
     filters += [f"--states={arguments.states.for_squeue}"] if arguments.states.for_squeue else []
-    filters += ["--me"] if arguments.me else []
-    filters += [f"--jobs={','.join(named)}"] if named else []
+    return [*filters, "--me"] if arguments.me else filters
+
+
+def _known(slurm: CommandLine, filters: Sequence[str], named: Sequence[str]) -> list[JobRecord] | None:
+    """squeue answers for all jobs that it knows, and complains only when it knows none of those named: None."""
     try:
-        return slurm.jobs(filters)
+        return slurm.jobs([*filters, *([f"--jobs={','.join(named)}"] if named else [])])
     except SlurmCommandError as error:
         if named and UNKNOWN_JOB in error.output:
-            return []
+            return None
         raise _usage(error) from error
 
 
@@ -141,6 +146,8 @@ def _from_journal(settings: Config, missing: Sequence[str], nodes: Sequence[Node
     """What root or SlurmUser find in the controller's journal about jobs that nobody else knows: name -> story."""
     if not missing:
         return {}
+    from slurm_ft.status.explain import Sources, explain  # noqa: PLC0415  what it imports, no list of jobs needs
+
     unseen: list[str] = []
     entries = journal_access.read(settings, unseen)
     stories: dict[str, str] = {}

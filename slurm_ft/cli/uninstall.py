@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         left = _undo_all(planned, place, known)
     except OSError as error:
-        raise SlurmFtError(f"{error.filename}: {error.strerror}", "Mend that, and run it again") from error
+        raise SlurmFtError(str(error), "Mend that, and run it again") from error
     print("take slurm_ft's lines out of slurm.conf before you delete its virtual environment: a Prolog or Epilog that")
     print("is missing drains nodes")
     return LEFT if any(one.made.kind != "directory" for one in left) else 0

@@ -21,7 +21,7 @@ from slurm_ft.config import Config, Mode
 from slurm_ft.doctor.finding import Finding, Stage, fail, ok, warning
 from slurm_ft.doctor.rehearsal import LOST_GPU
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
-from slurm_ft.failover import actions, claim, comment_tag, node_record
+from slurm_ft.failover import actions, brake, claim, comment_tag, node_record
 from slurm_ft.node import attempt_file
 from slurm_ft.node.observe import KMSG
 from slurm_ft.sensors.gpu_inventory import gpus_of_job
@@ -102,6 +102,8 @@ def refuse(nodes: list[NodeRecord], config: Config, wishes: Wishes) -> None:
         raise SlurmFtError(f"node {wishes.node} is out of service: {node.reason}", "Choose another, or return it first")
     if config.mode is not Mode.ACT:
         raise SlurmFtError("mode is observe: no node would be drained", "Set mode: act, or read the journal instead")
+    if held := brake.in_force(nodes):
+        raise SlurmFtError(f"{held}: no node would be drained", "slurm-ft unpause, if that may be")
     if not any(one.name != wishes.node and not one.draining for one in nodes):
         raise SlurmFtError(f"no node but {wishes.node} is in service", "The job has nowhere to go: return one first")
     own = os.environ.get(NODE_NAME) or socket.gethostname().partition(".")[0]

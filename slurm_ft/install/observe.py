@@ -14,7 +14,7 @@ from slurm_ft.config import DEFAULT_CONFIG, Config
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.install import slurm_conf, trust
 from slurm_ft.install.change import Place
-from slurm_ft.install.plan import PLUGINS, UNITS_OF, Site
+from slurm_ft.install.plan import DEFAULT_PREFIX, PLUGINS, UNITS_OF, Site
 from slurm_ft.lab.resources import resources_dir
 from slurm_ft.lab.spec import HOOKS
 
@@ -35,7 +35,7 @@ class Named:
 
 def observe(place: Place, named: Named) -> Site:
     """Raises SlurmFtError: when slurm_ft is not installed where it should be, or can be changed by others."""
-    prefix = named.prefix or Path(sys.prefix)
+    prefix = named.prefix or stable_name(Path(sys.prefix), DEFAULT_PREFIX)
     _check_prefix(place, prefix)
     settings = _settings(place)
     conf = named.slurm_conf or _path_of_variable("SLURM_CONF") or settings.slurm_conf
@@ -59,6 +59,11 @@ def observe(place: Place, named: Named) -> Site:
     )
 
 
+def stable_name(prefix: Path, link: Path) -> Path:
+    """`link` where it leads to this virtual environment, so that an upgrade can change it at once; else `prefix`."""
+    return link if link.is_symlink() and link.resolve() == prefix.resolve() else prefix
+
+
 def _check_prefix(place: Place, prefix: Path) -> None:
     share = place.at(prefix) / "share" / "slurm_ft"
     needed = [place.at(prefix) / "bin" / "slurm-ft", *(share / file for _, file in HOOKS.values())]
@@ -70,8 +75,9 @@ def _check_prefix(place: Place, prefix: Path) -> None:
         raise SlurmFtError(f"slurm_ft is not installed in {prefix}: there is no {absent}", fix)
     if place.staged:
         return
-    why = next((why for path in needed if (why := trust.problem(path))), "")
-    if why:
+    package = next(prefix.glob("lib/python3*/site-packages/slurm_ft"), prefix)
+    why = next((why for path in (*needed, package, prefix / "bin" / "python3") if (why := trust.problem(path))), "")
+    if why := why or trust.problem_below(package):
         raise SlurmFtError(f"root must not run this slurm_ft: {why}", "Install it as root, into a directory of root's")
 
 

@@ -13,6 +13,7 @@ BEGIN, END = "# slurm_ft: begin (written by slurm-ft install)", "# slurm_ft: end
 _OURS = re.compile(rf"\n?{re.escape(BEGIN)}\n(?P<lines>(?:(?!#).*\n)*){re.escape(END)}\n")
 _PAIR = re.compile(r"(?:^|(?<=\s))([A-Za-z]\w*)\s*=\s*(\"[^\"]*\"|\S*)")
 _NOT_SETTINGS = ("nodename", "nodeset", "partitionname", "downnodes", "frontendname", "include")
+LISTS = ("PrologFlags", "JobSubmitPlugins", "CliFilterPlugins")  # settings that hold several values
 # Each of these has Slurm run the Prolog when the job starts, as Alloc does (slurm.conf's manual page).
 ALLOC = ("alloc", "contain", "forcerequeueonfail", "nohold", "runinjob", "x11")
 
@@ -35,6 +36,8 @@ class Setting:
         """Whether slurm.conf says so already."""
         if self.key == "PrologFlags":
             return runs_at_allocation(self.found or "")
+        if self.key in LISTS:
+            return self.value in (self.found or "").split(",")
         return self.found == self.value
 
     @property
@@ -45,8 +48,8 @@ class Setting:
     @property
     def conflict(self) -> str:
         """What the admin has to do, where slurm.conf says something else."""
-        if self.key == "PrologFlags":
-            return f"add Alloc: PrologFlags={self.found},Alloc"
+        if self.key in LISTS:
+            return f"add {self.value}: {self.key}={self.found},{self.value}"
         return f"it is {self.found}: call {self.value} from there, or put this line in its place"
 
 

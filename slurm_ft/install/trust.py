@@ -11,12 +11,14 @@ from pathlib import Path
 def problem(path: Path, owners: Collection[int] = (0,)) -> str:
     """Why `path` cannot be trusted, or "". It must exist; only the accounts `owners` (user ids) may change it.
 
-    What a link leads to is looked at. A sticky directory such as /tmp is allowed: what lies in it stays its owner's.
+    Links are followed, and the directories that hold them looked at too. A sticky directory such as /tmp is allowed:
+    what lies in it stays its owner's.
     """
     real = path.resolve()
     if not real.exists():
         return f"{path} does not exist"
-    return next((why for one in (real, *real.parents) if (why := _writable(one, owners))), "")
+    places = dict.fromkeys((real, *real.parents, *path.absolute().parents))
+    return next((why for one in places if (why := _writable(one, owners))), "")
 
 
 def closed(path: Path) -> str:

@@ -13,6 +13,7 @@ from slurm_ft.classify.repeats import PastFault
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it costs the epilog milliseconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import TextIO
 
 NAME = "faults"
 MAX_LINES = 1000
@@ -44,10 +45,16 @@ def add(directory: Path, now: float, faults: Iterable[PastFault]) -> None:
     rows = [f"{now:.0f} {one.raw_id} {one.user} {one.what} {one.pci} {one.place or '-'}\n" for one in faults]
     if not rows:
         return
-    with path.open("a", encoding="ascii") as file:
+    with _private(path, os.O_APPEND) as file:
         file.write("".join(rows))
     lines = path.read_text(encoding="ascii").splitlines(keepends=True)
     if len(lines) > 2 * MAX_LINES:
         new = path.with_suffix(".new")
-        new.write_text("".join(lines[-MAX_LINES:]), encoding="ascii")
+        with _private(new, os.O_TRUNC) as file:
+            file.write("".join(lines[-MAX_LINES:]))
         os.replace(new, path)  # noqa: PTH105 - the plain call; other epilogs may append at the same time
+
+
+def _private(path: Path, how: int) -> TextIO:
+    """Root's alone: it says whose jobs met what, which a site may keep from its users (PrivateData)."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600), "w", encoding="ascii")

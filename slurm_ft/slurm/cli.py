@@ -203,8 +203,8 @@ class CommandLine:
         cells = output.split(end)[:-1]
         if len(cells) % count:
             raise _unexpected(program, output)
-        rows = [cells[i : i + count] for i in range(0, len(cells), count)]
-        return [[row[0].removeprefix("\n"), *row[1:]] for row in rows]
+        cells[count::count] = [cell.removeprefix("\n") for cell in cells[count::count]]
+        return [list(row) for row in zip(*[iter(cells)] * count, strict=True)]
 
     def _table(self, program: str, options: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
         def arguments(end: str) -> tuple[str, ...]:
@@ -245,7 +245,7 @@ class CommandLine:
         except subprocess.TimeoutExpired:
             status = f"gave no answer within {timeout:.3g} s"
             raise SlurmCommandError(shown, status, "", "Is slurmctld up?", busy=True) from None
-        except (OSError, ValueError) as error:  # ValueError: there is no such user
+        except (OSError, KeyError) as error:  # KeyError: there is no such user
             raise SlurmCommandError(shown, "could not start", str(error), "Set slurm_bin in slurm_ft.yaml") from error
         if done.returncode != 0:
             said = _decode(done.stderr).strip()[:500]

@@ -16,7 +16,8 @@ from test_resume_identical import zero
 
 STAGES = (1, 2, 3)
 SCRIPT = launching.HERE / "deepspeed_loop.py"
-pytestmark = pytest.mark.timeout(900)
+# Reading DeepSpeed's files here imports it, and much of torch: what these warn of is no business of this test.
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("default")]
 
 
 def configuration(stage: int, *, ours: bool = True, bf16: bool = False) -> dict:

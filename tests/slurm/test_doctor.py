@@ -72,6 +72,7 @@ def test_a_canary_goes_all_the_way_and_leaves_the_node_in_service(lab: Lab) -> N
         (("n2", "--here"), "Say --yes"),
         (("n9", "--here", "--yes"), "Slurm knows no node n9"),
         (("n2", "--yes"), "--here"),
+        (("n2", "--here", "--yes", "--user", "no-such-user"), "Name somebody who may submit"),
     ],
 )
 def test_a_canary_asks_first(lab: Lab, arguments: tuple[str, ...], said: str) -> None:
@@ -94,7 +95,7 @@ def test_a_site_whose_epilog_is_missing_is_told_by_both() -> None:
 
 def test_a_node_takes_jobs_again_after_a_canary_although_its_log_has_the_line() -> None:
     with Lab(LabSpec(nodes=2, config={"prolog_gate": "act"})) as lab:
-        code, told = doctor(lab, "--canary", "n1", "--here", "--yes")
+        code, told = doctor(lab, "--canary", "n1", "--here", "--yes", "--user", lab.spec.user)
         assert (failing(told), code) == ([], 0)
         job = lab.sbatch("#!/bin/sh\n", "--nodelist=n1", "--gres=gpu:2", "--output=/dev/null")
         assert lab.wait_job(job, "COMPLETED")["restarts"] == "0"

@@ -55,7 +55,7 @@ def test_the_log_itself_says_of_what_the_attempt_ended_and_why_it_starts_again(l
     assert ended.startswith(opening)
     assert ended.endswith(
         f'GPU has fallen off the bus."; {bad} is drained; '
-        f"the job starts again without {bad} while failovers are left (0 of 3 failovers spent)"
+        f"the job starts again without {bad}, if it may be requeued (3 failovers left)"
     )
     assert again.startswith(
         f'slurm_ft: job {job} attempt 2/4 (restart 1) starts again: attempt 1/4 ended on {bad}: xid79 "'

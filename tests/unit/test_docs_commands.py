@@ -150,7 +150,9 @@ WAYS: dict[str, Callable[[str], None]] = {
     "pip": by_its_extras,
     **dict.fromkeys(("python", "python3", "torchrun", "deepspeed", "accelerate"), by_its_kind),
     "echo": by_the_reader_of_kernel_lines,
-    **dict.fromkeys(("export", "eval", "scontrol", "squeue", "srun", "scancel", "sleep", "touch"), by_the_shell),
+    **dict.fromkeys(
+        ("export", "eval", "scontrol", "squeue", "srun", "scancel", "sleep", "touch", "ln", "mv"), by_the_shell
+    ),
 }
 FOUND = [(page, command) for page in PAGES for command in commands_of(page) if page.name not in ELSEWHERE]
 

@@ -297,6 +297,7 @@ class TestChannels:
         ([node("n2")], Mode.ACT, "Slurm knows no node n1"),
         ([node("n1", "idle+drain", "repair"), node("n2")], Mode.ACT, "out of service: repair"),
         ([node("n1"), node("n2")], Mode.OBSERVE, "mode is observe"),
+        ([node("n1", comment="[slurm_ft.brake paused 1764429940: root]"), node("n2")], Mode.ACT, "failover is paused"),
         ([node("n1"), node("n2", "down")], Mode.ACT, "no node but n1 is in service"),
         ([node("n1"), node("n2")], Mode.ACT, "cannot be written from"),
     ],

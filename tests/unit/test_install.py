@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_ft.cli.main import main
-from slurm_ft.install import slurm_conf, trust
+from slurm_ft.install import observe, slurm_conf, trust
 from slurm_ft.install.manifest import PATH as MANIFEST
 
 ROOT = Path(__file__).parents[2]
@@ -139,8 +140,6 @@ def test_what_was_there_before_is_nobodys_to_remove(stage: Path) -> None:
 
 
 def test_a_unit_of_an_older_version_is_renewed(stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from slurm_ft.install import observe  # noqa: PLC0415
-
     shipped = observe._shipped()
     older = {**shipped, "contrib/slurm-ft-reconcile.timer": "[Timer]\nOnBootSec=9min\n"}
     with monkeypatch.context() as patched:
@@ -262,6 +261,26 @@ def test_who_can_change_a_program_of_roots_is_found(tmp_path: Path) -> None:
     assert "belongs to user id" in trust.problem(program, (4711,))
 
 
+def test_a_link_that_an_upgrade_changes_is_what_everything_names(tmp_path: Path) -> None:
+    version, link = tmp_path / "slurm_ft-0.1", tmp_path / "slurm_ft"
+    version.mkdir()
+    assert observe.stable_name(version, link) == version
+    link.symlink_to("slurm_ft-0.1")
+    assert observe.stable_name(version, link) == link
+    assert observe.stable_name(tmp_path / "other", link) == tmp_path / "other"
+
+
+def test_a_link_that_others_can_change_is_found(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "program").touch(mode=0o755)
+    (tmp_path / "open/link").symlink_to(tmp_path / "program")
+    own = (0, os.geteuid())
+    assert trust.problem(tmp_path / "program", own) == ""
+    assert trust.problem(tmp_path / "open/link", own) == f"{tmp_path / 'open'} is writable by its group or by everybody"
+
+
 def test_what_users_cannot_reach_is_found(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.touch()
@@ -292,6 +311,21 @@ def test_our_lines_come_and_go_without_a_trace(text: str, lines: list[str]) -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "met", "conflict"),
+    [
+        ("CliFilterPlugins=lua", True, ""),
+        ("CliFilterPlugins=syslog,lua", True, ""),
+        ("CliFilterPlugins=syslog", False, "add lua: CliFilterPlugins=syslog,lua"),
+    ],
+)
+def test_a_list_is_added_to_and_not_replaced(text: str, met: bool, conflict: str) -> None:
+    settings = slurm_conf.compare(text, slurm_conf.wanted(Path("/opt/slurm_ft"), plugins=True))
+    one = next(setting for setting in settings if setting.key == "CliFilterPlugins")
+    assert one.met is met
+    assert met or one.conflict == conflict
+
+
+@pytest.mark.parametrize(
     ("text", "key", "value"),
     [
         ("Prolog=/a", "prolog", "/a"),
@@ -313,6 +347,16 @@ class TestTheGuide:
     def test_names_the_lines_of_slurm_conf(self) -> None:
         block = "".join(f"    {key}={value}\n" for key, value in SETTINGS.items())
         assert block in PAGE.read_text()
+
+    def test_upgrades_by_one_change_of_a_link(self, tmp_path: Path) -> None:
+        commands = re.findall(r"^    ((?:ln|mv) .*)$", PAGE.read_text(), re.MULTILINE)
+        assert len(commands) == 3
+        leads_to = []
+        for command in commands:
+            subprocess.run(["/bin/sh", "-c", command.replace("/opt", str(tmp_path))], check=True)
+            leads_to.append(str((tmp_path / "slurm_ft").readlink()))
+        assert leads_to == ["slurm_ft-0.1", "slurm_ft-0.1", "slurm_ft-0.2"]
+        assert [path.name for path in tmp_path.iterdir()] == ["slurm_ft"]
 
     @pytest.mark.parametrize("role", ["controller", "node", "login"])
     def test_names_every_path_that_is_made(self, stage: Path, role: str, capsys: pytest.CaptureFixture[str]) -> None:

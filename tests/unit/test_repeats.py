@@ -88,6 +88,7 @@ def test_the_history_survives_on_the_node(tmp_path: Path) -> None:
     assert fault_history.read(tmp_path, 1000.0, 9) == ()
     fault_history.add(tmp_path, 1000.0, [first, fault(2, 200)])
     fault_history.add(tmp_path, 1001.0, [])
+    assert (tmp_path / fault_history.NAME).stat().st_mode & 0o777 == 0o600
     assert fault_history.read(tmp_path, 1002.0, 9) == (first, fault(2, 200))
     assert fault_history.read(tmp_path, 1002.0, 2) == (first,)
     assert fault_history.read(tmp_path, 1002.0 + fault_history.MAX_AGE_S, 9) == ()

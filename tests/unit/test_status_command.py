@@ -382,3 +382,11 @@ def test_the_page_lists_every_field_and_every_key_of_the_json(
         assert f"{field.header}{': ' * bool(field.meaning)}{field.meaning} |" in table
     names = {name for row in re.findall(r"^\| (`.*?) \|", told, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
     assert set(keys(json.loads(capsys.readouterr().out))) == names
+
+
+def test_a_named_job_that_another_filter_leaves_out_is_not_unknown(
+    slurm: FakeSlurm, accounts: Accounts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.job_records.clear()
+    assert run("-h", "-j", "12", "-t", "R") == 0
+    assert (capsys.readouterr().out, accounts.asked) == ("", [])
