@@ -124,6 +124,8 @@ def test_a_log_that_is_not_there(slurm: WithStreams, capfd: pytest.CaptureFixtur
     [
         ([], "one log is shown at a time"),
         (["12", "--file", "x"], "one log is shown at a time"),
+        (["12,13"], "one log is shown at a time"),
+        (["train"], "'train' names no job"),
         (["12", "-f", "--attempt", "1"], "--follow goes with"),
         (["12", "-f", "--list"], "--follow goes with"),
         (["--file", "/nowhere"], "there is no file /nowhere"),
@@ -133,7 +135,8 @@ def test_a_log_that_is_not_there(slurm: WithStreams, capfd: pytest.CaptureFixtur
 )
 @pytest.mark.usefixtures("slurm")
 def test_what_cannot_be_shown_is_one_line(capfd: pytest.CaptureFixture[str], arguments: list[str], error: str) -> None:
-    out, said = shown(capfd, *arguments, code=1)
+    usage = any(word in error for word in ("one log", "names no job", "--follow"))
+    out, said = shown(capfd, *arguments, code=2 if usage else 1)
     assert (out, said.count("\n")) == ("", 1)
     assert error in said
 
