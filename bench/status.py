@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import table
@@ -32,6 +33,7 @@ from slurm_ft.slurm.fields import JOB_FIELDS
 TARGET = 1.5
 PART = 500  # tasks that one scontrol is given
 FAILED_OVER = 10  # one task in so many
+CONTROL, OURS = "the squeue call that it makes", "slurm-ft status"
 
 
 def environment(lab: Lab) -> dict[str, str]:
@@ -56,51 +58,63 @@ def history(task: int) -> str:
     return ledger.write("", Ledger(f"{task:012x}", (attempt,), ("n1",)))
 
 
-def seconds(command: Sequence[str], env: Mapping[str, str]) -> tuple[float, int]:
-    """How long it took, and how many lines it printed."""
-    began = time.perf_counter()
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a command: seconds by the wall clock, seconds of a core (its children's too), and lines printed."""
+
+    wall: float
+    core: float
+    lines: int
+
+
+def run(command: Sequence[str], env: Mapping[str, str]) -> Run:
+    began, before = time.perf_counter(), os.times()
     done = subprocess.run(command, env=dict(env), capture_output=True, check=True)
-    return time.perf_counter() - began, done.stdout.count(b"\n")
+    after = os.times()
+    core = after.children_user + after.children_system - before.children_user - before.children_system
+    return Run(time.perf_counter() - began, core, done.stdout.count(b"\n"))
 
 
 def requests(lab: Lab, command: Sequence[str], env: Mapping[str, str]) -> str:
     """What slurmctld was asked for this command."""
     lab.run("sdiag", "-r")
-    seconds(command, env)
+    run(command, env)
     counts = re.findall(r"^\s*(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)", lab.run("sdiag"), re.MULTILINE)
     return ", ".join(f"{number} {name}" for name, number in counts if "STATS" not in name)
 
 
-def measure(lab: Lab, runs: int) -> tuple[dict[str, list[float]], int, str]:
-    """Seconds of each command, the rows of the status, and the requests that one status makes."""
+def measure(lab: Lab, runs: int) -> tuple[dict[str, list[Run]], str]:
+    """The runs of each command, and the requests that one status makes."""
     squeue = str(lab.slurm_bin / "squeue")
     wide = ",".join(f"{name}:#0123456789abcdef#" for name in JOB_FIELDS)
     ours = [str(Path(sys.executable).with_name("slurm-ft")), "status"]
     commands = {
-        "the squeue call that it makes": [squeue, "-h", "-r", "-a", "--states=all", "-O", wide],
-        "slurm-ft status": ours,
+        CONTROL: [squeue, "-h", "-r", "-a", "--states=all", "-O", wide],
+        OURS: ours,
         "slurm-ft status --json": [*ours, "--json"],
         "plain `squeue -r`": [squeue, "-r"],
     }
-    env, times, rows = environment(lab), {name: [] for name in commands}, 0
+    env, done = environment(lab), {name: list[Run]() for name in commands}
     for _ in range(runs):
         for name, command in commands.items():
-            took, lines = seconds(command, env)
-            times[name].append(took)
-            rows = lines - 1 if command == ours else rows
-    return times, rows, requests(lab, ours, env)
+            done[name].append(run(command, env))
+    return done, requests(lab, ours, env)
 
 
-def report(times: Mapping[str, Sequence[float]], rows: int) -> None:
-    base = statistics.median(next(iter(times.values())))
+def report(done: Mapping[str, Sequence[Run]]) -> None:
+    def median(name: str) -> float:
+        return statistics.median(one.wall for one in done[name])
+
     lines = []
-    for name, values in times.items():
-        median = statistics.median(values)
-        verdict = table.verdict(median / base, TARGET) if name == "slurm-ft status" else ""
+    for name, runs in done.items():
+        walls, ratio = [one.wall for one in runs], median(name) / median(CONTROL)
+        core = statistics.median(one.core for one in runs)
+        verdict = table.verdict(ratio, TARGET) if name == OURS else ""
         lines.append(
-            [name, f"{median:.2f}", f"{min(values):.2f}", f"{max(values):.2f}", f"{median / base:.2f}", verdict]
+            [name, *(f"{value:.2f}" for value in (median(name), min(walls), max(walls), core, ratio)), verdict]
         )
-    table.show(f"{rows} jobs, seconds", ["", "median", "min", "max", "ratio", f"target {TARGET:g}"], lines)
+    header = ["", "median", "min", "max", "of a core", "ratio", f"target {TARGET:g}"]
+    table.show(f"{done[OURS][0].lines - 1} jobs, seconds", header, lines)
 
 
 def main() -> int:
@@ -113,12 +127,12 @@ def main() -> int:
     try:
         with Lab(LabSpec(nodes=3, slurm_conf=conf, hooks=NO_HOOKS)) as lab:
             submit(lab, options.jobs, apart=options.apart)
-            times, rows, asked = measure(lab, options.runs)
+            done, asked = measure(lab, options.runs)
             version = lab.slurm.version
     except SlurmFtError as error:
         print(f"bench/status.py: {error}", file=sys.stderr)
         return 1
-    report(times, rows)
+    report(done)
     print(f"\none status asks slurmctld: {asked}\n{table.host(version)}")
     return 0
 

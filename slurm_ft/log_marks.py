@@ -84,6 +84,12 @@ def quote(evidence: str) -> str:
     return f'"{text if len(text) <= MAX_QUOTE else text[: MAX_QUOTE - 1] + "…"}"'
 
 
+def how_it_ended(line: str) -> str:
+    """Of a line that closes an attempt: where and of what, without the evidence and what follows; "" for any other."""
+    what = line.partition(f") {Kind.ENDED.value} ")[2]
+    return _in_one_line(what.partition(' "')[0].partition(";")[0])[:MAX_QUOTE]
+
+
 def as_bytes(line: str) -> bytes:
     """The line as it is appended to a log, bounded."""
     return line.encode("utf-8", "replace")[: MAX_LINE - 1].decode("utf-8", "ignore").encode() + b"\n"

@@ -37,4 +37,6 @@ def room_for_another(search: Search) -> Room | None:
         status = os.statvfs(search.directory)
     except OSError:
         return None
+    if not status.f_blocks:  # some file systems in user space report nothing
+        return None
     return Room(status.f_bavail * status.f_frsize, files.total_bytes)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 
 from slurm_ft import config
 from slurm_ft.as_user import User, become
-from slurm_ft.errors import SlurmCommandError, SlurmFtError
+from slurm_ft.checkpoints import printable
+from slurm_ft.cli.status_jobs import named_jobs
+from slurm_ft.errors import SlurmCommandError, SlurmFtError, UsageError
 from slurm_ft.logs.files import LogFile, log_files
 from slurm_ft.logs.follow import FINAL, Reader, follow
 from slurm_ft.logs.screen import Screen, listing
@@ -28,7 +30,7 @@ examples:
   slurm-ft logs 12 --attempt 2        one of them; `last` is the newest
   slurm-ft logs -f 12 -n 20           the last lines, and what comes, until the job has ended for good
   slurm-ft logs --file train.log      a log of a job that Slurm has forgotten
-Exit code: 0; 1 when the job is unknown, or its log is not there or cannot be read."""
+Exit code: 0; 1 when the job is unknown, or its log is not there or cannot be read; 2 for what makes no sense."""
 LAST = "last"
 TASKS_NAMED = 8
 
@@ -52,10 +54,10 @@ def _count(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the log. Raises SlurmFtError."""
-    if bool(arguments.job) == bool(arguments.file):
-        raise SlurmFtError("one log is shown at a time", "Name a job, or a file with --file")
+    if bool(arguments.job) == bool(arguments.file) or len(named_jobs([arguments.job])) > 1:
+        raise UsageError("one log is shown at a time", "Name a job, or a file with --file")
     if arguments.follow and (arguments.list or arguments.file or arguments.attempt not in ("", LAST)):
-        raise SlurmFtError("--follow goes with a job and its newest attempt", "Leave --list, --file or --attempt out")
+        raise UsageError("--follow goes with a job and its newest attempt", "Leave --list, --file or --attempt out")
     if arguments.file:
         found = survey([LogFile(arguments.file, 0)])
         if not found.seen:
@@ -127,7 +129,7 @@ def _show(found: Survey, arguments: argparse.Namespace, screen: Screen, whose: s
 
 
 def _not_there(job: JobRecord, files: Sequence[LogFile]) -> SlurmFtError:
-    paths = " or ".join(file.path for file in files)
+    paths = " or ".join(printable(file.path) for file in files)
     if job.state == "PENDING" and not job.restarts:
         return SlurmFtError(f"job {job.address} has not started: {job.reason}", f"`-f` waits for {paths}")
     where = f" The job ran on {job.nodes}" if job.nodes else ""

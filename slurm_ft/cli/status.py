@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -35,7 +36,7 @@ ATTEMPT counts what spends a failover: 2/4 is the second of at most four. CAUSE 
 where the last attempt started, CHECKPOINT how long ago that step's checkpoint was written; a newer one may exist.
 
 fields for --format and --sort (docs/status.md says what each means):
-  {" ".join(fields.ALL)}
+{textwrap.fill(" ".join(fields.ALL), 100, initial_indent="  ", subsequent_indent="  ")}
 
 On a terminal, columns that find no room are left out, and a line below says which; what was cut ends with `+`.
 In a pipe nothing is cut. NO_COLOR switches colours off.
@@ -143,11 +144,8 @@ def _show(found: Found, arguments: argparse.Namespace) -> None:
     views = arguments.sort.sorted(found.views, now)
     for line in found.notes:
         print(f"slurm-ft: {line}", file=sys.stderr)
-    if arguments.json:
-        print_text(
-            json.dumps(as_json.document(views, now, found.held), indent=2 if arguments.iterate is None else None),
-            sys.stdout,
-        )
+    if arguments.json:  # on one line: with an indent Python's encoder takes several times as long
+        print_text(json.dumps(as_json.document(views, now, found.held)), sys.stdout)
     elif arguments.parsable:
         lines = render.delimited(views, now, arguments.format, header=not arguments.noheader)
         print_text("\n".join(lines), sys.stdout)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from slurm_ft.checkpoints import printable
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.logs.files import LogFile
 from slurm_ft.logs.tail import Tail
@@ -52,12 +53,12 @@ class _Following:
         try:
             piece = tail.read()
         except OSError as error:
-            self.reader.say(f"{path} is not read any more: {error.strerror}")
+            self.reader.say(f"{printable(path)} is not read any more: {error.strerror}")
             self.refused.add(path)
             del self.tails[path]
             return False
         if piece.event:
-            self.reader.say(f"{path} {piece.event}")
+            self.reader.say(f"{printable(path)} {piece.event}")
         if piece.text:
             self.reader.write(path, piece.text)
         return bool(piece.text or piece.event)

@@ -24,6 +24,7 @@ class Placed:
     mark: Mark
     start: int
     end: int
+    ended: str = ""  # what it says of the attempt's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Part:
     restart: int | None = None
     job: str = ""
     marked: bool = False
-    ended: bool = False  # its end is marked
+    ended: str = ""  # where and of what, if its end is marked
 
 
 def find_marks(descriptor: int, end: int) -> Iterator[Placed]:
@@ -47,9 +48,9 @@ def find_marks(descriptor: int, end: int) -> Iterator[Placed]:
     for at, text in _whole_lines(descriptor, end):
         for place in sorted(_begins(text, BANNER.encode()) + _begins(text, OURS.encode())):
             line_end = text.find(b"\n", place) + 1 or len(text)
-            mark = log_marks.read(text[place : min(line_end, place + LONGEST)].decode("utf-8", "replace"))
-            if mark:
-                yield Placed(mark, at + place, at + line_end)
+            line = text[place : min(line_end, place + LONGEST)].decode("utf-8", "replace").rstrip("\n")
+            if mark := log_marks.read(line):
+                yield Placed(mark, at + place, at + line_end, log_marks.how_it_ended(line))
 
 
 def _begins(text: bytes, word: bytes) -> list[int]:
@@ -85,7 +86,7 @@ def divide(marks: Iterable[Placed], size: int) -> list[Part]:
     for placed in marks:
         mark = placed.mark
         if mark.kind is Kind.ENDED:
-            done.append(replace(_named(part, mark), end=placed.end, ended=True))
+            done.append(replace(_named(part, mark), end=placed.end, ended=placed.ended))
             part = Part(placed.end, size)
         elif _begins_before(part, mark, placed.start):
             part = replace(_named(part, mark), marked=part.start == placed.start)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from slurm_ft.as_user import open_regular
+from slurm_ft.checkpoints import printable
 from slurm_ft.logs.survey import Chapter
 
 BLOCK = 1 << 20  # bytes
@@ -62,12 +63,11 @@ class Screen:
 
 
 def listing(chapters: Sequence[Chapter]) -> str:
-    """One line for each attempt: where it stands and how much it is."""
-    rows = [("ATTEMPT", "RESTART", "BYTES", "END", "FILE")]
+    """One line for each attempt: where it stands, how much it is, and of what it ended if the log says so."""
+    rows = [("ATTEMPT", "RESTART", "BYTES", "FILE", "ENDED")]
     for chapter in chapters:
         part = chapter.part
-        rows.append(
-            (part.attempt, str(part.restart), str(part.end - part.start), "told" if part.ended else "-", chapter.path)
-        )
+        size = str(part.end - part.start)
+        rows.append((part.attempt, str(part.restart), size, printable(chapter.path), part.ended or "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_ft.as_user import open_regular
+from slurm_ft.checkpoints import printable
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.logs.files import LogFile
 from slurm_ft.logs.parts import Part, divide, find_marks, of_job
@@ -47,7 +48,9 @@ def survey(files: Sequence[LogFile], job: str = "") -> Survey:
         try:
             descriptor = open_regular(file.path, os.O_RDONLY)
         except OSError as error:
-            raise UnreadableLogError(f"{file.path} cannot be read: {error.strerror}", _advice(error)) from error
+            raise UnreadableLogError(
+                f"{printable(file.path)} cannot be read: {error.strerror}", _advice(error)
+            ) from error
         try:
             size = os.fstat(descriptor).st_size
             parts = divide(find_marks(descriptor, size), size)

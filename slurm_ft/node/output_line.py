@@ -40,14 +40,15 @@ def compose(environ: Mapping[str, str], config: Config, key: JobKey, verdict: Ve
     """The line. The count is that of the attempt's start, which is what the node knows. Pure."""
     comment = environ.get(environment.COMMENT, "")
     tag, limit = comment_tag.read(comment) or comment_tag.Tag(), claim.limit(comment, config)
-    node, several = environment.node_name(environ), len(_nodes(environ)) > 1
+    node = environment.node_name(environ)
     seen = f" {verdict.cause} {log_marks.quote(verdict.decisive.source)}" if verdict.decisive else f": {verdict.reason}"
     how = f"on {node} with {_in_words(environment.exit_status(environ))}"
-    follows = _what_follows(verdict, node, several=several)
-    drained = f"{node} is drained; " if action is NodeAction.DRAIN else ""
-    spent = f" ({tag.count} of {limit} failovers spent)" if verdict.domain is Domain.HARDWARE else ""
+    if verdict.domain is Domain.HARDWARE:
+        follows = _after_a_fault(verdict, action, node, left=limit - tag.count)
+    else:
+        follows = _after_its_own_end(verdict, node, several=len(_nodes(environ)) > 1)
     attempt = f"{tag.count + 1}/{limit + 1}"
-    what = f"{how}: {verdict.domain.value}{seen.rstrip('.')}; {drained}{follows}{spent}"
+    what = f"{how}: {verdict.domain.value}{seen.rstrip('.')}; {follows}"
     return log_marks.ended(key.raw_id, attempt, key.attempt, what)
 
 
@@ -79,9 +80,17 @@ def _write(path: str, user: User, line: str) -> bytes:
     return WRITTEN
 
 
-def _what_follows(verdict: Verdict, node: str, *, several: bool) -> str:
-    if verdict.domain is Domain.HARDWARE:
-        return f"the job starts again without {node} while failovers are left"
+def _after_a_fault(verdict: Verdict, action: NodeAction, node: str, *, left: int) -> str:
+    """The node knows what it did; whether the job may be requeued is for the controller to say."""
+    if verdict.node_action is NodeAction.DRAIN and action is not NodeAction.DRAIN:
+        return f"failover is held back and {node} not drained: see slurm-ft status"
+    drained = f"{node} is drained; " if action is NodeAction.DRAIN else ""
+    if left <= 0:
+        return f"{drained}all failovers are spent"
+    return f"{drained}the job starts again without {node}, if it may be requeued ({left} failovers left)"
+
+
+def _after_its_own_end(verdict: Verdict, node: str, *, several: bool) -> str:
     if several:
         return f"no hardware fault of {node} that ends a job; the other nodes judge for themselves"
     return "the program's own end, not started again" if verdict.domain is Domain.APPLICATION else "not started again"

@@ -40,18 +40,21 @@ def table(
 def delimited(views: Sequence[JobView], now: float, chosen: Sequence[Chosen], *, header: bool = True) -> list[str]:
     """One line a job for programs, see tables.delimited. Nothing is cut but what was given a width."""
     columns = [
-        Column(one.field.header, [_cut(one.field.text(view, now), one.width) for view in views]) for one in chosen
+        Column(one.field.header, _cut([one.field.text(view, now) for view in views], one.width)) for one in chosen
     ]
     return tables.delimited(columns, header=header)
 
 
-def _cut(text: str, width: int) -> str:
-    return tables.cut(text, width) if width and len(text) * 2 > width else text  # a letter takes two columns at most
+def _cut(texts: Sequence[str], width: int) -> Sequence[str]:
+    """A letter takes two columns at most."""
+    if not width or max(map(len, texts), default=0) * 2 <= width:
+        return texts
+    return [tables.cut(text, width) for text in texts]
 
 
 def _column(one: Chosen, views: Sequence[JobView], now: float) -> Column:
     field = one.field
     texts = [field.text(view, now) for view in views]
-    cells = [_cut(text or tables.NOTHING, one.limit) for text in tables.all_printable(texts)]
+    cells = _cut([text or tables.NOTHING for text in tables.all_printable(texts)], one.limit)
     styles = [field.style(view) for view in views] if field.style else ()
     return Column(field.header, cells, field.least, field.keep, one.width, styles)

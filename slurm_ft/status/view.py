@@ -65,21 +65,23 @@ def views(jobs: Iterable[JobRecord], nodes: Sequence[NodeRecord], config: Config
         for fault in _reported(node):
             faults.setdefault((fault.raw_id, fault.attempt), []).append(fault)
     jobs = list(jobs)
-    leaders = {job.het_leader: job for job in jobs if job.het_leader == str(job.raw_id)}
-    ids: dict[str, list[int]] = {}
+    parts: dict[str, list[JobRecord]] = {}  # the components of each het job
     for job in jobs:
-        ids.setdefault(job.het_leader, []).append(job.raw_id)
+        if leader := job.het_leader:
+            parts.setdefault(leader, []).append(job)
 
-    def faults_of(job: JobRecord) -> list[NodeVerdict]:
+    def of(job: JobRecord) -> JobView:
         """A component of a het job ends with the others."""
-        raw_ids = ids[job.het_leader] if job.het_leader else [job.raw_id]
-        return [fault for raw_id in raw_ids for fault in faults.get((raw_id, job.restarts), ())]
+        together = parts.get(job.het_leader, (job,)) if parts else (job,)
+        own = [fault for part in together for fault in faults.get((part.raw_id, job.restarts), ())]
+        return _view(_with_leaders_records(job, together), own, nodes, config)
 
-    return [_view(_with_records_of(leaders.get(job.het_leader), job), faults_of(job), nodes, config) for job in jobs]
+    return [of(job) for job in jobs]
 
 
-def _with_records_of(leader: JobRecord | None, job: JobRecord) -> JobRecord:
+def _with_leaders_records(job: JobRecord, parts: Sequence[JobRecord]) -> JobRecord:
     """A het job's tag and ledger are its leader's; Slurm requeues it as a whole."""
+    leader = next((part for part in parts if part.het_leader == str(part.raw_id)), None) if len(parts) > 1 else None
     if leader is None:
         return job
     return replace(job, comment=leader.comment, admin_comment=leader.admin_comment)
@@ -112,7 +114,7 @@ def failovers_of(job: JobRecord, faults: Sequence[NodeVerdict], config: Config) 
         history=history,
         progress_stop=config.progress_stop,
         # Job ids are reused: a node drained weeks ago may still carry the verdict on a job of the same id.
-        faults=tuple(sorted((fault for fault in faults if fault.at >= started), key=lambda fault: fault.at)),
+        faults=tuple(sorted((one for one in faults if one.at >= started), key=lambda one: one.at)) if faults else (),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import replace
@@ -89,6 +90,22 @@ def test_a_training_that_begins_anew_is_told_and_ended_where_asked_for(lab: Lab,
     assert (done["state"], done["restarts"]) == ("FAILED", "0")
     assert "ALERT: restarted_from_zero: training did not go on from step 20" in log(lab, job)
     assert mark(lab, job) == ResumeMark(20, 0, 0, "restarted_from_zero")
+
+
+def test_a_library_that_gives_up_saving_is_noted_while_training_goes_on(lab: Lab, out: Path) -> None:
+    """The lab's TaskProlog sets CHECKPOINT_VENDOR; the library's line comes into the log as from the training."""
+    job = submit(lab, out)
+    running(lab, job, 0)
+    with (lab.shared / f"{job}.log").open("r+") as file:  # to create another user's file is forbidden in /tmp
+        file.seek(0, os.SEEK_END)
+        file.write(
+            "CONCURRENT CHECKPOINTS ARE DISABLED after 3 failures in a row; the training goes on without them.\n"
+        )
+    wait_mark(lab, job, ResumeMark(None, 0, 0, "checkpointing_disabled"))
+    assert "slurm_ft: ALERT: checkpointing_disabled: CONCURRENT CHECKPOINTS ARE DISABLED after 3" in log(lab, job)
+    assert lab.job(job)["state"] == "RUNNING"
+    (lab.shared / f"end.{job}.0").write_text("0\n")
+    lab.wait_job(job, *ENDED)
 
 
 @pytest.mark.parametrize(("code", "shown"), [("0", "0:0"), ("7", "7:0")])

@@ -155,6 +155,13 @@ class TestEpilog:
         assert tag is not None
         assert (tag.count, tag.limit) == (2, 3)
 
+    def test_the_ledger_keeps_from_which_checkpoint_the_attempt_started(self, slurm: FakeSlurm, config: Config) -> None:
+        slurm.set_job("12", comment="[slurm_ft] [slurm_ft.resume step=7 attempt=0 saved=1900]")
+        epilog.run(ENVIRON, config)
+        history = ledger.read(slurm.job_records["12"].admin_comment)
+        assert history
+        assert [(one.step, one.saved) for one in history.attempts] == [(7, 1900)]
+
     def test_a_damaged_ledger_is_followed_by_one_that_can_be_read(self, slurm: FakeSlurm, config: Config) -> None:
         slurm.set_job("12", admin_comment='slurm_ft:{"v":1,"run":"3f')
         epilog.run(ENVIRON, config)

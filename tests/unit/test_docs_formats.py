@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm_ft import alert, journal_entry
+from slurm_ft import alert, journal_entry, log_marks
 from slurm_ft.alert import Alert, Kind
 from slurm_ft.checkpoints import resume_record
 from slurm_ft.classify import classify
@@ -58,6 +58,14 @@ def test_the_ledger() -> None:
         re.findall(r'"([a-z]+)":', text.partition('"attempts":')[2])
     )
     assert f'"v":{ledger.SCHEMA_VERSION}' in PAGE
+
+
+def test_the_lines_in_a_jobs_log() -> None:
+    section = SECTIONS["Our lines in a job's log"]
+    for line in (log_marks.ended(7, "1/4", 0, "x"), log_marks.again(7, "1/4", 0, "x")):
+        begins = line.rpartition("x")[0].replace("7", "JOB").replace("1/4", "K/N").replace("restart 0", "restart R")
+        assert f"`{begins}`" in section
+    assert f"`{log_marks.BANNER}JOB attempt K/N · restart R · `" in section
 
 
 def test_a_judgement() -> None:

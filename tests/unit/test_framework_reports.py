@@ -70,6 +70,9 @@ def test_verl_7395_lightning_6204_a_disk_without_room_for_another_save_is_told_b
     monkeypatch.setattr(os, "statvfs", full)
     assert resume(output) == 0
     assert "0.00 GiB are free, and a checkpoint takes" in capfd.readouterr().err
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result([0] * 10))  # it does not tell
+    assert resume(output) == 0
+    assert "are free" not in capfd.readouterr().err
 
 
 def test_awsome_190_an_fsdp_save_that_the_fabric_ended_does_not_block_the_resume(copy):

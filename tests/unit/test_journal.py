@@ -30,6 +30,8 @@ decided = st.builds(
     reason=texts,
     exclude=st.lists(texts, max_size=3).map(tuple),
     text=texts,
+    step=st.none() | st.integers(-1, 10**18),
+    saved=st.none() | st.integers(0, 10**11),
 )
 times = st.floats(0, 4e9)
 any_entry = st.builds(

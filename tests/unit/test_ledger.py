@@ -20,6 +20,8 @@ attempts = st.builds(
     bad_nodes=st.lists(st.text()).map(tuple),
     counted=st.booleans(),
     text=st.text(),
+    step=st.none() | st.integers(-1, 10**18),
+    saved=st.none() | st.integers(0, 10**11),
 )
 ledgers = st.builds(
     Ledger, st.text(), st.lists(attempts, max_size=4).map(tuple), st.lists(st.text(), max_size=4).map(tuple)

@@ -75,9 +75,25 @@ class TestOneFile:
     def test_the_list(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         rows = [line.split() for line in shown(capfd, "12", "--list")[0].splitlines()]
         assert rows[1:] == [
-            ["1", "0", str(len(FIRST.encode())), "-", str(tmp_path / "log")],
-            ["2", "1", str(len(SECOND.encode())), "-", str(tmp_path / "log")],
+            ["1", "0", str(len(FIRST.encode())), str(tmp_path / "log"), "-"],
+            ["2", "1", str(len(SECOND.encode())), str(tmp_path / "log"), "-"],
         ]
+
+
+@pytest.mark.usefixtures("slurm")
+def test_the_list_says_of_what_an_attempt_ended(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    what = 'on n1 with exit code 1: hardware x\x1b[2J "NVRM: Xid"; n1 is drained'
+    line = f"slurm_ft: job 12 attempt 1/4 (restart 0) ended {what}\n"
+    (tmp_path / "log").write_text("a\n" + line)
+    assert shown(capfd, "12", "--list")[0].endswith("/log  on n1 with exit code 1: hardware x?[2J\n")
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_name_that_commands_a_terminal_is_shown_escaped(
+    slurm: WithStreams, capfd: pytest.CaptureFixture[str]
+) -> None:
+    slurm.where = [replace(slurm.where[0], stdout="\x1b[2J", stderr="")]
+    assert "\x1b" not in shown(capfd, "12", code=1)[1]
 
 
 def test_standard_error_in_a_file_of_its_own(
@@ -108,6 +124,8 @@ def test_a_log_that_is_not_there(slurm: WithStreams, capfd: pytest.CaptureFixtur
     [
         ([], "one log is shown at a time"),
         (["12", "--file", "x"], "one log is shown at a time"),
+        (["12,13"], "one log is shown at a time"),
+        (["train"], "'train' names no job"),
         (["12", "-f", "--attempt", "1"], "--follow goes with"),
         (["12", "-f", "--list"], "--follow goes with"),
         (["--file", "/nowhere"], "there is no file /nowhere"),
@@ -117,7 +135,8 @@ def test_a_log_that_is_not_there(slurm: WithStreams, capfd: pytest.CaptureFixtur
 )
 @pytest.mark.usefixtures("slurm")
 def test_what_cannot_be_shown_is_one_line(capfd: pytest.CaptureFixture[str], arguments: list[str], error: str) -> None:
-    out, said = shown(capfd, *arguments, code=1)
+    usage = any(word in error for word in ("one log", "names no job", "--follow"))
+    out, said = shown(capfd, *arguments, code=2 if usage else 1)
     assert (out, said.count("\n")) == ("", 1)
     assert error in said
 

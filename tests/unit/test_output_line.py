@@ -72,8 +72,28 @@ def test_what_a_hardware_fault_is_told_as(environ: dict[str, str]) -> None:
     assert output_line.compose(environ, ACT, KEY, HARDWARE, NodeAction.DRAIN) == (
         "slurm_ft: job 12 attempt 2/4 (restart 1) ended on n1 with exit code 1: hardware xid79 "
         "\"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, 'x' fell?[2J off the bus\"; n1 is drained; "
-        "the job starts again without n1 while failovers are left (1 of 3 failovers spent)"
+        "the job starts again without n1, if it may be requeued (2 failovers left)"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "action", "told"),
+    [
+        ({"SLURM_JOB_COMMENT": "[slurm_ft n=3/3]"}, NodeAction.DRAIN, "; n1 is drained; all failovers are spent"),
+        ({}, NodeAction.NONE, "; failover is held back and n1 not drained: see slurm-ft status"),
+    ],
+)
+def test_what_does_not_follow_is_not_promised(
+    environ: dict[str, str], change: dict[str, str], action: NodeAction, told: str
+) -> None:
+    assert output_line.compose(environ | change, ACT, KEY, HARDWARE, action).endswith(told)
+
+
+def test_a_contained_error_leaves_the_node_in_service(environ: dict[str, str]) -> None:
+    contained = replace(HARDWARE, node_action=NodeAction.DRAIN_AFTER_REPEAT)
+    told = output_line.compose(environ, ACT, KEY, contained, NodeAction.NONE)
+    assert "drained" not in told
+    assert "the job starts again without n1" in told
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from slurm_ft.classify import rules
 from slurm_ft.config import SWITCHABLE, Config
 from slurm_ft.failover import backoff, claim, policy
 from slurm_ft.failover.policy import decide
-from slurm_ft.failover.restraint import fruitless, step_of
+from slurm_ft.failover.restraint import fruitless, saved_of, step_of
 from slurm_ft.model import Action, Attempt, Domain, JobEnd, JobState, Ledger, NodeVerdict, Restraints
 from slurm_ft.slurm.protocol import JobRecord
 
@@ -77,6 +77,8 @@ def test_the_step_is_that_of_this_very_attempt() -> None:
     comment = "[slurm_ft] [slurm_ft.resume step=1200 attempt=2]"
     assert (step_of(comment, 2), step_of(comment, 3), step_of("[slurm_ft]", 0)) == (1200, None, None)
     assert step_of("[slurm_ft.resume step=none attempt=0]", 0) == -1
+    dated = "[slurm_ft.resume step=1200 attempt=2 saved=1764429940]"
+    assert (saved_of(dated, 2), saved_of(dated, 3), saved_of(comment, 2)) == (1764429940, None, None)
 
 
 @pytest.mark.parametrize("rule", ["hardware_fault", "requeued_by_slurm"])
