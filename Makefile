@@ -25,7 +25,7 @@ demo: setup ## a training loses its GPU and finishes on another node
 demo-refusal: setup ## the same training with a bug of its own: not retried
 	@$(SUDO) $(BIN)/slurm-ft demo --refusal
 
-test: lint type unit test-slurm ## the tests; CI runs test-matrix too
+test: lint type unit test-slurm ## the tests; CI runs them and test-core
 
 lint: setup
 	$(BIN)/ruff check .

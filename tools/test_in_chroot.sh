@@ -5,7 +5,10 @@ set -eu
 venv=$1
 cd "$(dirname "$0")/.."
 tools/setup.sh "$venv" test
-# The source tree is read-only here, and there is no PyTorch for the demo and for the templates' trainings.
+# The source tree is read-only here. There is no PyTorch for the demo, the tutorial and the trainings.
 export PYTHONDONTWRITEBYTECODE=1
-exec "$venv/bin/pytest" --reruns 1 -rR -p no:cacheprovider --ignore=tests/slurm/test_demo.py \
-    --ignore=tests/slurm/test_templates.py tests/slurm
+for name in demo templates tutorial validators; do
+    set -- "$@" "--ignore=tests/slurm/test_$name.py"
+done
+shift
+exec "$venv/bin/pytest" --reruns 1 -rR -p no:cacheprovider "$@" tests/slurm
