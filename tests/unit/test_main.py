@@ -233,3 +233,36 @@ def test_a_hook_imports_nothing_that_it_does_not_need(module: str) -> None:
 def test_the_command_line_alone_reads_no_yaml() -> None:
     done = python("-c", "import sys, slurm_ft.cli.main; print('yaml' in sys.modules, 'slurm_ft.config' in sys.modules)")
     assert done.stdout == "False False\n"
+
+
+class TestGivenValues:
+    """Of options that several commands have."""
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["resume", "--output-dir", ""],
+            ["resume", "--output-dir="],
+            ["run", "--output-dir", "", "--", "true"],
+            ["checkpoints", "list", ""],
+            ["checkpoints", "validate", ""],
+            ["checkpoints", "restore", ""],
+        ],
+    )
+    def test_an_empty_directory_is_not_the_current_one(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main.main(words)
+        assert caught.value.code == 2
+        assert "is empty: is the variable set?" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("command", [["resume", "--output-dir", "d"], ["checkpoints", "list", "d"]])
+    @pytest.mark.parametrize("option", ["--world-size=-1", "--world-size=0", "--budget=-1", "--budget=nan"])
+    def test_what_counts_is_not_negative(
+        self, command: list[str], option: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main.main([*command, option])
+        assert caught.value.code == 2
+        assert "is no number of " in capsys.readouterr().err
