@@ -92,9 +92,7 @@ def _too_dear(best: float, save: float) -> list[str]:
     """The formula has an answer even then, but nobody would train like that."""
     if best >= save:
         return []
-    return [
-        "note             the interval is shorter than the save: cheaper saves are needed (in the background, on a faster disk)"
-    ]
+    return ["note             that interval is shorter than the save: save in the background, or to a faster disk"]
 
 
 def _present(question: Question) -> list[str]:
