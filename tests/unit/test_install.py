@@ -149,6 +149,25 @@ def test_what_the_admin_changed_since_stays(stage: Path, capsys: pytest.CaptureF
     assert not (stage / "var/lib/slurm_ft").exists()
 
 
+@pytest.mark.parametrize("more", [(), ("notes",)])
+def test_a_dry_run_of_uninstall_says_what_the_real_one_does(
+    stage: Path, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/etc/slurm is ours here, and goes only where nothing else lies in it."""
+    shutil.rmtree(stage / "etc/slurm")
+    install(stage)
+    for name in more:
+        (stage / "etc/slurm" / name).touch()
+    capsys.readouterr()
+    uninstall(stage, "--dry-run")
+    would = capsys.readouterr().out.splitlines()
+    uninstall(stage)
+    done = capsys.readouterr().out.replace("gone     ", "would go ").splitlines()
+    assert would == done[: len(would)]
+    assert any("directory /etc/slurm: it is not empty" in line for line in would) is bool(more)
+    assert (stage / "etc/slurm").exists() is bool(more)
+
+
 def test_what_was_there_before_is_nobodys_to_remove(stage: Path) -> None:
     (stage / "etc/slurm/slurm_ft.yaml").write_text("mode: act\n")
     (stage / "var/lib/slurm_ft").mkdir(parents=True)
