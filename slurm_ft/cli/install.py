@@ -80,8 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     site, roles = observe(place, named), [Role(name) for name in arguments.role]
     wishes = Wishes(arguments.edit_slurm_conf, arguments.plugins)
     known = manifest.load(place)
+    installed = [role for role in Role if role.value in known.roles]
     try:
-        items = [Item(change, *look(change, place, known)) for change in plan(site, roles, wishes)]
+        items = [Item(change, *look(change, place, known)) for change in plan(site, roles, wishes, installed)]
         _print_items(items, dry_run=arguments.dry_run)
         if not arguments.dry_run and any(item.due for item in items):
             _make(items, place, known.of_roles(role.value for role in roles))

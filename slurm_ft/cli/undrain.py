@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from collections.abc import Sequence
 
 from slurm_ft import config
 from slurm_ft.classify.advice import asked, in_words
@@ -12,9 +13,10 @@ from slurm_ft.cli.check_node import UNHEALTHY, text_of
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.failover import actions, node_record
+from slurm_ft.model import NodeVerdict
 from slurm_ft.node import attempt_file
 from slurm_ft.node.check import refuse_busy
-from slurm_ft.node.return_check import check_return
+from slurm_ft.node.return_check import boot_time, check_return, unproven
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.environment import NODE_NAME
 from slurm_ft.slurm.protocol import NodeRecord
@@ -36,10 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     settings, name = config.load(), str(arguments.node)
     slurm = CommandLine.of(settings)
     node = _ours(next(iter(slurm.nodes(name)), None), name)
-    for fault in node_record.in_reason(node.reason, name):
+    faults = node_record.in_reason(node.reason, name)
+    for fault in faults:
         says = in_words(asked(fault.cause))
         print(f"drained for {fault.cause} (job {fault.raw_id}.{fault.attempt}){f', NVIDIA says {says}' * bool(says)}")
-    if not arguments.force and not _checked(slurm, settings, name, here=arguments.here):
+    if not arguments.force and not _checked(slurm, settings, name, faults, here=arguments.here):
         print(f"node {name} stays drained; --force returns it all the same")
         return UNHEALTHY
     print(actions.undrain(slurm, name))
@@ -58,7 +61,7 @@ def _ours(node: NodeRecord | None, name: str) -> NodeRecord:
     return node
 
 
-def _checked(slurm: CommandLine, settings: Config, name: str, *, here: bool) -> bool:
+def _checked(slurm: CommandLine, settings: Config, name: str, faults: Sequence[NodeVerdict], *, here: bool) -> bool:
     own = os.environ.get(NODE_NAME) or socket.gethostname().partition(".")[0]
     if not here and name != own:
         hint = "Run it there, or say --here if this machine is that node, or --force to return it unchecked"
@@ -67,4 +70,6 @@ def _checked(slurm: CommandLine, settings: Config, name: str, *, here: bool) -> 
     refuse_busy(slurm, run_dir, name)
     checked = check_return(settings, run_dir, name, slurm.cluster())
     print(text_of(name, checked))
+    for doubt in unproven(name, checked, faults, boot_time()):
+        print(f"warning  {doubt}")
     return checked.healthy

@@ -57,11 +57,13 @@ class Wishes:
     plugins: bool = False
 
 
-def plan(site: Site, roles: Collection[Role], wishes: Wishes = Wishes()) -> tuple[Change, ...]:
-    """Everything that these roles need, in the order in which it is made."""
+def plan(
+    site: Site, roles: Collection[Role], wishes: Wishes = Wishes(), installed: Collection[Role] = ()
+) -> tuple[Change, ...]:
+    """Everything that these roles need, in the order in which it is made; the machine has the roles `installed`."""
     return (
         *_everywhere(site),
-        *(_state(site, roles) if not set(roles).isdisjoint((Role.CONTROLLER, Role.NODE)) else ()),
+        *(_state(site, {*roles, *installed}) if not set(roles).isdisjoint((Role.CONTROLLER, Role.NODE)) else ()),
         *(_units(site, roles) if site.systemd else ()),
         *(_plugins(site) if wishes.plugins else ()),
         *(_slurm_conf(site, wishes) if wishes.edit_slurm_conf else ()),

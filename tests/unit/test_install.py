@@ -109,6 +109,26 @@ def test_the_roles_of_one_machine_are_installed_one_after_the_other(stage: Path)
     assert not (stage / "etc/slurm/slurm_ft.yaml").exists()
 
 
+def test_a_node_that_is_the_controller_too_leaves_the_state_to_slurm_user(
+    stage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = stage / "etc/logrotate.d/slurm_ft"
+    assert install(stage, role="controller") == 0
+    of_the_controller = rules.read_text()
+    assert "create 0640 slurm slurm" in of_the_controller
+    capsys.readouterr()
+    assert install(stage, role="node") == 0
+    assert rules.read_text() == of_the_controller
+    assert "directory /var/lib/slurm_ft (0750 slurm)" in capsys.readouterr().out
+
+
+def test_a_controller_that_was_a_node_gives_the_state_to_slurm_user(stage: Path) -> None:
+    assert install(stage, role="node") == 0
+    assert "create 0640 root root" in (stage / "etc/logrotate.d/slurm_ft").read_text()
+    assert install(stage, role="controller") == 0
+    assert "create 0640 slurm slurm" in (stage / "etc/logrotate.d/slurm_ft").read_text()
+
+
 def test_what_the_admin_changed_since_stays(stage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(stage, *EVERYTHING)
     config, unit = stage / "etc/slurm/slurm_ft.yaml", stage / "etc/systemd/system/slurm-ft-reconcile.service"
@@ -127,6 +147,25 @@ def test_what_the_admin_changed_since_stays(stage: Path, capsys: pytest.CaptureF
     assert (stage / "etc/slurm/slurm.conf").read_text() == CONF
     assert uninstall(stage, "--purge") == 3
     assert not (stage / "var/lib/slurm_ft").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("notes",)])
+def test_a_dry_run_of_uninstall_says_what_the_real_one_does(
+    stage: Path, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/etc/slurm is ours here, and goes only where nothing else lies in it."""
+    shutil.rmtree(stage / "etc/slurm")
+    install(stage)
+    for name in more:
+        (stage / "etc/slurm" / name).touch()
+    capsys.readouterr()
+    uninstall(stage, "--dry-run")
+    would = capsys.readouterr().out.splitlines()
+    uninstall(stage)
+    done = capsys.readouterr().out.replace("gone     ", "would go ").splitlines()
+    assert would == done[: len(would)]
+    assert any("directory /etc/slurm: it is not empty" in line for line in would) is bool(more)
+    assert (stage / "etc/slurm").exists() is bool(more)
 
 
 def test_what_was_there_before_is_nobodys_to_remove(stage: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from slurm_ft.config import Config
 from slurm_ft.failover import node_record
 from slurm_ft.model import NodeVerdict
 from slurm_ft.node import attempt_file, repair_mark
+from slurm_ft.node.check import NodeCheck
+from slurm_ft.node.return_check import unproven
 from slurm_ft.sensors import dcgm
 from slurm_ft.slurm.cli import CommandLine
 
@@ -57,6 +60,23 @@ def test_a_node_without_new_faults_is_returned(slurm: FakeSlurm, capsys: pytest.
     assert "drained for xid79 (job 12.0), NVIDIA says reboot the node (RESTART_BM)" in out
     assert "returned n1 to service" in out
     assert slurm.changes == [("resume_node", "n1")]
+
+
+def test_a_return_that_nothing_proves_is_warned_of(
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_ft.cli.undrain.boot_time", lambda: 1000.0)  # the fault is of 2000.5
+    code, out = undrain(capsys, "n1", "--here")
+    assert code == 0
+    assert "warning  n1 has not been rebooted since xid79, for which NVIDIA says reboot the node (RESTART_BM)" in out
+    assert "warning  nothing looked at the GPUs of n1" in out
+
+
+def test_a_reboot_and_a_look_leave_no_doubt(fault: NodeVerdict) -> None:
+    looked = NodeCheck((), ("nvml (1 GPUs)", "kernel log since the drain"))
+    assert unproven("n1", looked, [fault], booted=2001.0) == []
+    assert len(unproven("n1", looked, [fault, replace(fault, raw_id=13)], booted=2000.0)) == 1
+    assert unproven("n1", looked, [replace(fault, cause="xid31_repeated")], booted=2000.0) == []
 
 
 def test_a_fault_since_the_drain_keeps_it_drained(
