@@ -114,6 +114,38 @@ class TestMain:
         os.close(write)
         assert (done.returncode, done.stderr) == (0, b"")
 
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    @pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+    @pytest.mark.parametrize("command", ["--help", "--version", "template list", "template show python"])
+    def test_output_that_cannot_be_written_is_one_line(self, command: str, output: str, unbuffered: str) -> None:
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$0" -m slurm_ft.cli.main {command} {output}', sys.executable],
+            env={"PYTHONPATH": str(PACKAGE), "PYTHONUNBUFFERED": unbuffered},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith("slurm-ft: the output cannot be written: ")
+        assert done.stderr.count("\n") == 1
+
+    def test_what_is_for_a_closed_stderr_is_not_printed_to_stdout(self) -> None:
+        """Of `slurm-ft resume`, stdout is evaluated by a shell."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", 'exec "$0" -m slurm_ft.cli.main classify /nonexistent 2>&-', sys.executable],
+            env={"PYTHONPATH": str(PACKAGE)},
+            stdout=subprocess.PIPE,
+            timeout=20,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (65, b"")
+
+    def test_another_file_that_is_full_is_not_taken_for_the_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        fails_with(OSError(28, "No space left on device", "/var/lib/x"), monkeypatch)
+        with pytest.raises(OSError, match="/var/lib/x"):
+            main.main(["status"])
+
 
 class TestHook:
     ENVIRON = {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_JOB_GPUS": "0"}  # noqa: RUF012
@@ -204,3 +236,36 @@ def test_a_hook_imports_nothing_that_it_does_not_need(module: str) -> None:
 def test_the_command_line_alone_reads_no_yaml() -> None:
     done = python("-c", "import sys, slurm_ft.cli.main; print('yaml' in sys.modules, 'slurm_ft.config' in sys.modules)")
     assert done.stdout == "False False\n"
+
+
+class TestGivenValues:
+    """Of options that several commands have."""
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["resume", "--output-dir", ""],
+            ["resume", "--output-dir="],
+            ["run", "--output-dir", "", "--", "true"],
+            ["checkpoints", "list", ""],
+            ["checkpoints", "validate", ""],
+            ["checkpoints", "restore", ""],
+        ],
+    )
+    def test_an_empty_directory_is_not_the_current_one(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main.main(words)
+        assert caught.value.code == 2
+        assert "is empty: is the variable set?" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("command", [["resume", "--output-dir", "d"], ["checkpoints", "list", "d"]])
+    @pytest.mark.parametrize("option", ["--world-size=-1", "--world-size=0", "--budget=-1", "--budget=nan"])
+    def test_what_counts_is_not_negative(
+        self, command: list[str], option: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main.main([*command, option])
+        assert caught.value.code == 2
+        assert "is no number of " in capsys.readouterr().err
