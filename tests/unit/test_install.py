@@ -198,6 +198,16 @@ def test_slurm_conf_is_left_alone_unless_asked(stage: Path, capsys: pytest.Captu
     assert "    PrologFlags" not in said  # Contain implies Alloc
 
 
+@pytest.mark.parametrize("more", [(), ("--edit-slurm-conf",)])
+def test_no_slurm_conf_to_edit_is_said(stage: Path, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    (stage / "etc/slurm/slurm.conf").unlink()
+    assert install(stage, *more) == 0
+    said = capsys.readouterr().out
+    assert "there is no /etc/slurm/slurm.conf here" in said
+    assert ("--edit-slurm-conf: nothing was edited" in said) is bool(more)
+    assert not (stage / "etc/slurm/slurm.conf").exists()
+
+
 def test_slurm_conf_keeps_its_owner_mode_and_a_copy(stage: Path) -> None:
     conf = stage / "etc/slurm/slurm.conf"
     conf.chmod(0o640)
