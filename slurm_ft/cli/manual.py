@@ -46,7 +46,7 @@ PAGES: Mapping[str, Page] = {
     "check": Page(),
     "explain": Page(
         examples=(("slurm-ft explain 12", "each attempt: evidence, rule, action; as root also the nodes' evidence"),),
-        exits=(("0", "explained"), ("1", "the job is unknown, or Slurm does not answer")),
+        exits=(("0", "explained"), ("1", "the job is unknown, or Slurm does not answer"), ("2", "no name of a job")),
         files=(CONFIG, JOURNAL, JUDGED),
     ),
     "resume": Page(
