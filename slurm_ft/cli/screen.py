@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from typing import TextIO
 
-from slurm_ft.status.table import PAPER, Fitted, Screen, cut
+from slurm_ft.status.table import PAPER, Fitted, Screen
 
 
 def screen_of(stream: TextIO) -> Screen:
@@ -29,5 +30,5 @@ def print_table(fitted: Fitted, stream: TextIO) -> None:
     """The table; below it, on stderr, which columns the terminal had no room for."""
     print_text("\n".join(fitted.lines), stream)
     if fitted.dropped:
-        room = screen_of(stream).room or 0
-        print_text(cut(f"no room for {', '.join(fitted.dropped)}", room), sys.stderr)
+        room = max(screen_of(stream).room or 0, 1)
+        print_text(textwrap.fill(f"no room for {', '.join(fitted.dropped)}", room), sys.stderr)

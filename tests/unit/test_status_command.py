@@ -273,6 +273,12 @@ class TestTerminal:
         assert max(len(header), len(row)) <= 60
         assert row.split()[:5] == ["12", "Pending", "-", "failoverinprog+", "1/4"]
         assert "no room for PARTITION" in capsys.readouterr().err
+        header = terminal("-o", "all")[0]
+        told = capsys.readouterr().err
+        assert max(map(len, told.splitlines())) <= 60
+        named = set(" ".join(told.split()).removeprefix("no room for ").split(", "))
+        there = tuple(word.rstrip("+") for word in header.split())  # a header may be cut
+        assert named == {one.header for one in ALL.values() if not any(map(one.header.startswith, there))}
         assert max(map(len, terminal("12"))) <= 60
 
     @pytest.mark.parametrize(
