@@ -15,6 +15,7 @@ from slurm_ft.model import Domain
 # Meta, 1,024 GPUs: 7.9 hours between failures (Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning
 # Research Clusters", 2024). Eight GPUs a node.
 PUBLISHED_NODE_HOURS = 7.9 * 128
+FEW_FAILURES = 3  # fewer than these in a short time may be chance
 FILES_LOOKED_AT = 10_000
 
 
@@ -40,7 +41,8 @@ def failure_rate(entries: Iterable[Entry], nodes: int, now: float) -> FailureRat
     """The rate that a journal shows for a cluster of `nodes`; None from an empty one.
 
     Counted are nodes blamed for the end of an attempt. Without any, three failures per observed time: with 95 %
-    confidence it is no more than that (the "rule of three").
+    confidence it is no more than that (the "rule of three"). A young journal shows nothing: without a failure the
+    published rate holds until the bound is better, with a few until one was to be expected.
     """
     decided = [(entry.at, entry.decision) for entry in entries if entry.stage is Stage.DECIDED and entry.decision]
     if not decided or nodes < 1:
@@ -49,14 +51,17 @@ def failure_rate(entries: Iterable[Entry], nodes: int, now: float) -> FailureRat
     blamed = [decision for _, decision in decided if decision.domain is Domain.HARDWARE]
     failures = sum(max(len(decision.exclude), 1) for decision in blamed)
     seen = f"{failures} node failures in {hours / 24:.1f} days on {nodes} nodes (journal)"
+    node_hours = nodes * hours
+    if failures < FEW_FAILURES and node_hours < PUBLISHED_NODE_HOURS * (1 if failures else 3):
+        return published_rate(f"{seen} is too little to go by")
     if not failures:
-        return FailureRate(nodes * hours / 3, f"{seen}: taken as three, an upper bound")
-    return FailureRate(nodes * hours / failures, seen)
+        return FailureRate(node_hours / 3, f"{seen}: taken as three, an upper bound")
+    return FailureRate(node_hours / failures, seen)
 
 
-def published_rate() -> FailureRate:
-    """What to assume where nothing has been observed yet."""
-    return FailureRate(PUBLISHED_NODE_HOURS, "Meta's published 7.9 h at 1,024 GPUs; this cluster has shown nothing yet")
+def published_rate(why: str = "this cluster has shown nothing yet") -> FailureRate:
+    """What to assume where not enough has been observed yet."""
+    return FailureRate(PUBLISHED_NODE_HOURS, f"Meta's published 7.9 h at 1,024 GPUs; {why}")
 
 
 def saves(checkpoints: Sequence[tuple[int, Path]]) -> Saves:

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .printable import size
+
 if TYPE_CHECKING:
     from .choose import Search
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Room:
         return self.free >= self.checkpoint
 
     def __str__(self) -> str:
-        return f"{self.free / GIB:.2f} GiB are free, and a checkpoint takes {self.checkpoint / GIB:.2f} GiB"
+        return f"{size(self.free)} are free, and a checkpoint takes {size(self.checkpoint)}"
 
 
 def room_for_another(search: Search) -> Room | None:

@@ -21,7 +21,8 @@ EPILOG = """\
 The interval is Young's and Daly's optimum. A save costs what training waits for it: with a save in the background that
 is far less than the time until it is on the disk. --output-dir measures a save from the times of past checkpoints'
 files (a lower bound), and how long a step takes; --save-seconds and --step-seconds win over that.
-How often a node fails is read from the controller's journal where it can be read, else assumed (and said so).
+How often a node fails is read from the controller's journal where it can be read, else, or where that
+is too short, assumed (and said so).
 Exit code: 0; 1 when a number is missing or makes no sense."""
 
 # seeds: the table "how often to save" of the guide on resumable training.
@@ -84,7 +85,14 @@ def advice(question: Question) -> list[str]:
     ]
     for name, interval in (("at half of that", best / 2), ("at that", best), ("at twice that", 2 * best)):
         lines.append(f"{name:<16} {lost_share(interval, costs):.1%} of the time is lost")
-    return [*lines, *_present(question)]
+    return [*lines, *_too_dear(best, costs.save), *_present(question)]
+
+
+def _too_dear(best: float, save: float) -> list[str]:
+    """The formula has an answer even then, but nobody would train like that."""
+    if best >= save:
+        return []
+    return ["note             that interval is shorter than the save: save in the background, or to a faster disk"]
 
 
 def _present(question: Question) -> list[str]:

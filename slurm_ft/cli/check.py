@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,8 @@ def _submission(path: Path, given: Sequence[str], settings: config.Config) -> Su
 
 def _text(path: Path) -> str:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
+            raise SlurmFtError(f"{path} is no regular file", "Name an sbatch script")
         with path.open("rb") as file:
             content = file.read(MAX_SIZE + 1)
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_ft.checkpoints import State, printable, warnings
 from slurm_ft.checkpoints.layout import REQUIRED_STATES
+from slurm_ft.checkpoints.printable import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,16 +24,6 @@ def _time(row: Surveyed) -> str:
     if files is None or not files.entries:
         return ""
     return datetime.fromtimestamp(files.newest_mtime).astimezone().isoformat(sep=" ", timespec="seconds")[:19]
-
-
-def size(count: int) -> str:
-    """Bytes for people, with units of 1024."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
 
 
 def _name(row: Surveyed, directory: Any) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from slurm_ft.checkpoints import CheckpointError, Level, Request, Verdict, printable, quarantined, restore
 from slurm_ft.checkpoints.layouts import BY_NAME
 from slurm_ft.checkpoints.survey import Survey, survey
+from slurm_ft.cli import given
 from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.cli.checkpoint_table import as_json, state_table, table
 from slurm_ft.cli.progress_bar import ProgressBar
@@ -35,14 +36,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("validate", Level.STRUCTURAL, "the same, looked at more closely, with the parts of the state that are there"),
     ):
         command = commands.add_parser(name, help=summary, description=summary)
-        command.add_argument("directory", type=Path, metavar="DIR", help="an output directory, or one checkpoint")
+        command.add_argument(
+            "directory", type=given.directory, metavar="DIR", help="an output directory, or one checkpoint"
+        )
         command.add_argument("--framework", choices=("auto", *BY_NAME), default="auto", help="default: auto")
         command.add_argument("--level", choices=tuple(LEVELS), default=level.word, help=f"default: {level.word}")
-        command.add_argument("--budget", type=float, metavar="SECONDS", help="for reading it (default: no limit)")
-        command.add_argument("--world-size", type=int, metavar="N", help="ranks of the job that is to load it")
+        command.add_argument(
+            "--budget", type=given.seconds, metavar="SECONDS", help="for reading it (default: no limit)"
+        )
+        command.add_argument("--world-size", type=given.ranks, metavar="N", help="ranks of the job that is to load it")
         command.add_argument("--json", action="store_true", help="as one JSON object")
     back = commands.add_parser("restore", help="move back what was moved aside")
-    back.add_argument("directory", type=Path, metavar="DIR", help="the output directory")
+    back.add_argument("directory", type=given.directory, metavar="DIR", help="the output directory")
     back.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
 
 

@@ -134,7 +134,9 @@ def _about_slurm_conf(site: Site, wishes: Wishes) -> list[str]:
     path = site.slurm_conf_file
     if site.slurm_conf_text is None:
         lines = [f"    {key}={value}" for key, value in wanted.items()]
-        return [f"there is no {path} here; where the cluster's slurm.conf is kept, it needs:", *lines, RECONFIGURE]
+        nothing = "--edit-slurm-conf: nothing was edited (--slurm-conf names another file): " * wishes.edit_slurm_conf
+        absent = f"{nothing}there is no {path} here; where the cluster's slurm.conf is kept, it needs:"
+        return [absent, *lines, RECONFIGURE]
     settings = slurm_conf.compare(site.slurm_conf_text, wanted)
     conflicts = [one for one in settings if not one.met and not one.missing]
     told = [f"{path}: {one.key}: {one.conflict}" for one in conflicts]

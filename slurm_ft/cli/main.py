@@ -6,6 +6,7 @@ Subcommands are imported only when they are asked for: the hooks pay for every i
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -42,6 +43,7 @@ COMMANDS = {
     "demo": ("slurm_ft.cli.demo", "show a failover, or its refusal, on such a cluster"),
     "hook": ("slurm_ft.cli.hook", "run by Slurm's hooks, not by hand"),
 }
+UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF))
 HELP = frozenset(("-h", "--help"))
 DESCRIPTION = """\
 Keeps GPU training alive on plain Slurm: finds out why a job died, drains the bad node,
@@ -51,6 +53,7 @@ starts the same job again elsewhere, and lets the training go on from its newest
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_what_is_closed()
     try:
         try:
             return _dispatch(given)
@@ -60,10 +63,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"slurm-ft: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        _discard_output()
+        print(f"slurm-ft: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _open_what_is_closed() -> None:
+    """Python has None for a stream that the caller closed. What is written to that stdout fails; stderr is dropped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
+            setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8"))
+
+
+def _discard_output() -> None:
+    """What is still in the buffer would fail once more at the interpreter's exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(given: list[str]) -> int:

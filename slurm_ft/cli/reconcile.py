@@ -87,5 +87,9 @@ def _send_alerts(site: Site) -> None:
 def _check_access(settings: Config) -> None:
     """What it decides has to be in the journal. Raises SlurmFtError for a person who may not write there."""
     path = settings.state_dir / journal.FILE_NAME
-    if path.exists() and not os.access(path, os.R_OK):
+    try:
+        there = path.exists()
+    except PermissionError:  # of the directory; newer Pythons say False
+        there = True
+    if there and not os.access(path, os.R_OK):
         raise SlurmFtError(f"{path}: not readable", "Run as root or as SlurmUser, on the controller")

@@ -22,7 +22,6 @@ import os
 import shlex
 import sys
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_ft.checkpoints import (
@@ -42,6 +41,7 @@ from slurm_ft.checkpoints import (
 )
 from slurm_ft.checkpoints.act import QUARANTINE_CHOICES
 from slurm_ft.checkpoints.layouts import BY_NAME
+from slurm_ft.cli import given
 from slurm_ft.cli.banner import JobInfo, ask_slurm, banner
 from slurm_ft.cli.checkpoint_errors import translated
 from slurm_ft.cli.progress_bar import ProgressBar
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def declare_search(parser: argparse.ArgumentParser) -> None:
     """Declare what says how to choose."""
     parser.add_argument("--framework", choices=("auto", *BY_NAME), default="auto", help="whose layout (default auto)")
-    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="where training saves")
+    parser.add_argument("--output-dir", type=given.directory, required=True, metavar="DIR", help="where training saves")
     parser.add_argument(
         "--level",
         choices=("auto", *LEVELS),
@@ -74,7 +74,11 @@ def declare_search(parser: argparse.ArgumentParser) -> None:
         help="how closely to look (default auto: every byte up to 2 GiB, the structure of what is larger)",
     )
     parser.add_argument(
-        "--budget", type=float, default=300.0, metavar="SECONDS", help="for reading whole checkpoints (default 300)"
+        "--budget",
+        type=given.seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="for reading whole checkpoints (default 300)",
     )
     parser.add_argument(
         "--on-no-valid",
@@ -88,10 +92,12 @@ def declare_search(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="rename broken checkpoints away, reversibly (default auto: only where the framework would pick one)",
     )
-    parser.add_argument("--world-size", type=int, metavar="N", help="ranks of this job, where the layout depends on it")
+    parser.add_argument(
+        "--world-size", type=given.ranks, metavar="N", help="ranks of this job, where the layout depends on it"
+    )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=given.seconds,
         default=1800.0,
         metavar="SECONDS",
         help="give up if the storage has not answered by then (default 1800)",

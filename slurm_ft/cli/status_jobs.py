@@ -22,6 +22,7 @@ PASSED_ON = ("--user", "--partition", "--nodelist", "--name")
 UNKNOWN_JOB = "nvalid job id"
 _JOB = re.compile(r"\d{1,10}(?:_(?:\d{1,10}|\[[0-9,-]{1,200}\])|\+\d{1,5})?")
 _TASKS = re.compile(r",(?![^\[]*\])")  # a comma outside of brackets
+NO_CONFIGURATION = "ould not establish a configuration source"
 REFUSED = ("nvalid ", "nrecognized ", "nknown ")  # how squeue's and sacct's complaints about an option begin
 
 
@@ -97,6 +98,10 @@ def _known(slurm: CommandLine, filters: Sequence[str], named: Sequence[str]) -> 
 
 
 def _usage(error: SlurmCommandError) -> SlurmFtError:
+    """What Slurm says against an option; what it says against the machine stays an error of the machine."""
+    if NO_CONFIGURATION in error.output:  # "Unknown host" of the DNS stands before it
+        fix = "Set SLURM_CONF, or slurm_conf in slurm_ft.yaml"
+        return SlurmFtError("Slurm's commands find no slurm.conf on this machine", fix)
     if not any(word in error.output for word in REFUSED):
         return error
     return UsageError(error.output.splitlines()[0], "Slurm itself says so; see the filters in `slurm-ft status --help`")

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"nothing was installed here: there is no {place.at(manifest.PATH)}")
         return 0
     try:
-        planned = [one for made in reversed(known.made) if (one := plan_undo(made, place, purge=arguments.purge))]
+        planned = plan_undo(known.made, place, purge=arguments.purge)
         if arguments.dry_run:
             _print(planned)
             return 0

@@ -186,6 +186,7 @@ def _steps(canary: Canary) -> Iterator[Finding]:
     """Raises _StopError at the first that does not come true."""
     _await(canary, _runs(canary), START_S, f"job {canary.job} does not start on {canary.node}", "Is a GPU free there?")
     yield ok(STAGE, f"it runs on {canary.node} after {canary.age}")
+    _await(canary, _noted(canary), START_S, *_no_note(canary))
     line = LINE.format(pci=_gpu(canary), name=canary.name)
     with KMSG.open("wb", buffering=0) as log:
         log.write(f"<3>{line}\n".encode())
@@ -203,10 +204,21 @@ def _steps(canary: Canary) -> Iterator[Finding]:
 def _runs(canary: Canary) -> Callable[[], bool]:
     def runs() -> bool:
         job = _job(canary)
-        noted = attempt_file.exists(canary.run_dir, canary.node, job.raw_id)
-        return job.state == "RUNNING" and job.nodes == canary.node and noted
+        return job.state == "RUNNING" and job.nodes == canary.node
 
     return runs
+
+
+def _noted(canary: Canary) -> Callable[[], bool]:
+    """Without the Prolog's note the Epilog would not know which kernel lines are the job's."""
+    return lambda: attempt_file.exists(canary.run_dir, canary.node, _job(canary).raw_id)
+
+
+def _no_note(canary: Canary) -> tuple[str, str]:
+    """What is missing, and what to look at."""
+    what = f"the Prolog on {canary.node} leaves no note of job {canary.job} in {canary.run_dir}/attempts"
+    where = f"{attempt_file.RUN_DIR_VARIABLE} has to be here what it is for slurmd"
+    return what, f"Is slurm_ft's Prolog in slurm.conf? {where}; see the hooks' log"
 
 
 def _gpu(canary: Canary) -> str:

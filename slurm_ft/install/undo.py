@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +22,23 @@ class Undoing:
     keep: str = ""
 
 
-def plan_undo(made: Made, place: Place, *, purge: bool) -> Undoing | None:
-    """What undoing it means now; None if it is gone already. Raises OSError."""
+def plan_undo(everything: Sequence[Made], place: Place, *, purge: bool) -> list[Undoing]:
+    """What undoing all of it means now, newest first, without what is gone already. Raises OSError."""
+    planned: list[Undoing] = []
+    for made in reversed(everything):
+        going = {place.at(one.made.path) for one in planned if not one.keep and one.made.kind != "lines"}
+        one = _plan_one(made, place, going, purge=purge)
+        planned += [one] if one else []
+    return planned
+
+
+def _plan_one(made: Made, place: Place, going: Collection[Path], *, purge: bool) -> Undoing | None:
+    """`going` is what will be gone when its turn comes."""
     path = place.at(made.path)
     if made.kind != "lines" and not (path.exists() or path.is_symlink()):
         return None
     if made.kind == "directory":
-        return _directory(made, purge=purge)
+        return _directory(made, path, going, purge=purge)
     if made.kind == "link":
         changed = not path.is_symlink() or str(path.readlink()) != made.mark
         return Undoing(made, f"link {made.path}", CHANGED if changed else "")
@@ -38,11 +49,14 @@ def plan_undo(made: Made, place: Place, *, purge: bool) -> Undoing | None:
 
 
 CHANGED = "it was changed since"
+NOT_EMPTY = "it is not empty"
 
 
-def _directory(made: Made, *, purge: bool) -> Undoing:
+def _directory(made: Made, path: Path, going: Collection[Path], *, purge: bool) -> Undoing:
     if made.mark and not purge:
         return Undoing(made, f"directory {made.path}", "it holds the journal: --purge removes it")
+    if not made.mark and any(child not in going for child in path.iterdir()):
+        return Undoing(made, f"directory {made.path}", NOT_EMPTY)
     return Undoing(made, f"directory {made.path}" + " with all that it holds" * bool(made.mark))
 
 
@@ -65,7 +79,7 @@ def undo(undoing: Undoing, place: Place) -> str:
     elif made.mark:
         shutil.rmtree(path)
     elif any(path.iterdir()):
-        return "it is not empty"
+        return NOT_EMPTY
     else:
         path.rmdir()
     return ""

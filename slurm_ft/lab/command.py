@@ -13,6 +13,7 @@ from slurm_ft.lab import record
 from slurm_ft.lab.cluster import Lab
 from slurm_ft.lab.errors import LabError
 from slurm_ft.lab.spec import NO_HOOKS, LabSpec
+from slurm_ft.node.attempt_file import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,7 @@ def _up(args: argparse.Namespace) -> int:
     _progress(f"The cluster is up. Its logs: {lab.layout.log}")
     _print(f"export SLURM_CONF={shlex.quote(str(lab.slurm_conf))}")
     _print(f"export SLURM_FT_CONFIG={shlex.quote(str(lab.layout.config))}")
+    _print(f"export {RUN_DIR_VARIABLE}={shlex.quote(str(lab.layout.run / 'slurm_ft'))}")
     for line in _what_next(lab):
         _print(f"# {line}")
     return 0

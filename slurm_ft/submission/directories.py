@@ -17,6 +17,7 @@ OPTIONS = (
 )  # fmt: skip
 NODE_LOCAL = frozenset(("TMPDIR", "SLURM_TMPDIR", "TMP", "LOCAL_SCRATCH", "LOCALSCRATCH", "SLURM_JOB_TMPDIR"))
 DEPTH = 8  # variables within variables
+LONGEST = 4096  # characters: PATH_MAX. Variables that double each other would have no end
 IN_THE_JOB = "0"  # for what Slurm sets in the job: a number or a name
 UNKNOWN = "\0"
 UNRESOLVED = re.compile(r"[\0$`]")
@@ -72,8 +73,20 @@ def _resolved(value: str, known: Mapping[str, str]) -> tuple[str, str]:
         local = next((name for name in names if name in NODE_LOCAL and name not in known), "")
         if local or not names:
             return value, local
+        if not _fits(value, known):
+            return UNKNOWN, ""
         value = _VARIABLE.sub(lambda found: _put(found, known), value)
     return value, ""
+
+
+def _fits(value: str, known: Mapping[str, str]) -> bool:
+    """Whether it is short enough to be a path once its variables are put in."""
+    room = LONGEST - len(value)
+    for found in _VARIABLE.finditer(value):
+        room -= len(_put(found, known))
+        if room < 0:
+            return False
+    return room >= 0
 
 
 def _put(found: re.Match[str], known: Mapping[str, str]) -> str:

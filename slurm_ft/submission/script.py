@@ -75,6 +75,8 @@ def _behind_mark(line: str) -> str:
 def _no_batch_script(text: str) -> Iterator[Problem]:
     if not text.startswith("#!"):
         yield Problem(Place(1), "no batch script: it has to begin with #! and the path of an interpreter")
+    if "\0" in text:
+        yield Problem(Place(text[: text.index("\0")].count("\n") + 1), "a NUL byte, which Slurm takes in no script")
     if "\r\n" in text:
         yield Problem(Place(text[: text.index("\r\n")].count("\n") + 1), "DOS line ends: dos2unix takes them away")
 

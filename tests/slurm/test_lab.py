@@ -246,6 +246,9 @@ def test_up_stays_up_and_status_and_down_know_it(
     said = capsys.readouterr().out
     assert f"export SLURM_CONF={base}/etc/slurm.conf\n" in said
     assert f"export SLURM_FT_CONFIG={base}/etc/slurm_ft.yaml\n" in said  # else explain looks for the site's own journal
+    assert (
+        f"export SLURM_FT_RUN_DIR={base}/run/slurm_ft\n" in said
+    )  # else watch and the canary look for the site's notes
     assert command.main(["up", "--no-hooks", "--dir", str(base)]) == 1
     assert "not an empty directory" in capsys.readouterr().err
     assert command.main(["status"]) == 0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_ft.advise import observed
 from slurm_ft.advise.cadence import Costs, best_interval, lost_share, steps_for
+from slurm_ft.cli.advise import Question, advice
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Decision, Domain, JobKey, JobState
 
@@ -73,9 +74,34 @@ class TestFailureRate:
         assert rate.node_hours == pytest.approx(30 * 1000 / 3)
         assert "upper bound" in rate.source
 
+    @pytest.mark.parametrize("nodes", [1, 3, 100])
+    @pytest.mark.parametrize("hours", [0.0, 10, 1000])
+    def test_no_failure_is_never_worse_than_what_is_published(self, nodes: int, hours: float) -> None:
+        rate = observed.failure_rate([self.entry(0, domain=Domain.APPLICATION)], nodes, hours * HOUR)
+        assert rate is not None
+        assert rate.node_hours == max(observed.PUBLISHED_NODE_HOURS, nodes * hours / 3)
+
+    def test_one_failure_in_a_young_journal_is_chance(self) -> None:
+        rate = observed.failure_rate([self.entry(0, "n1")], 3, 2 * HOUR)
+        assert rate is not None
+        assert rate.node_hours == observed.PUBLISHED_NODE_HOURS
+        assert "1 node failures in 0.1 days on 3 nodes (journal) is too little to go by" in rate.source
+
+    def test_many_failures_tell_however_young_the_journal_is(self) -> None:
+        rate = observed.failure_rate([self.entry(0, "n1"), self.entry(1, "n2"), self.entry(2, "n1")], 3, 10 * HOUR)
+        assert rate is not None
+        assert rate.node_hours == pytest.approx(10)
+
     def test_an_empty_journal_shows_nothing(self) -> None:
         assert observed.failure_rate([], 3, self.NOW) is None
         assert observed.failure_rate([self.entry(0, "n1")], 0, self.NOW) is None
+
+
+@pytest.mark.parametrize(("save", "noted"), [(60.0, False), (3 * HOUR, True)])
+def test_an_interval_shorter_than_the_save_is_pointed_out(save: float, noted: bool) -> None:
+    rate = observed.published_rate()
+    lines = advice(Question(Costs(save, 300.0, HOUR), rate, 1000, None, None, measured=False))
+    assert any("shorter than the save" in line for line in lines) is noted
 
 
 def test_saves_are_measured_by_the_times_of_their_files(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,22 @@ class TestCommand:
         assert "No such file" in error
         assert "Slurm takes no such script" in error
         assert "Traceback" not in error
+
+
+def test_variables_that_double_each_other_are_not_followed() -> None:
+    """Expanded, the last one would have 2**60 characters."""
+    lines = ["A0=/lustre/x", *(f"A{n}=$A{n - 1}$A{n - 1}" for n in range(1, 60)), "OUTPUT_DIR=$A59", "SAVE_DIR=$A1"]
+    found = list(directories(enumerate(lines, start=1), {}, "/lustre/me"))
+    assert [(one.name, one.path) for one in found] == [("OUTPUT_DIR", ""), ("SAVE_DIR", "/lustre/x/lustre/x")]
+
+
+def test_a_pipe_is_no_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody writes into it: reading would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["check", str(tmp_path / "pipe")]) == 1
+    assert main(["check", "/dev/zero"]) == 1
+    assert capsys.readouterr().err.count("is no regular file") == 2
+
+
+def test_a_nul_byte_is_an_error() -> None:
+    assert bad(GOOD + "echo \0\n") == [("error", "readable", 7)]

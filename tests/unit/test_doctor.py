@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,7 +18,7 @@ from slurm_ft.classify.fact import Blame
 from slurm_ft.classify.overrides import Override
 from slurm_ft.cli.main import main
 from slurm_ft.config import Config, Gate, Mode
-from slurm_ft.doctor import channels, hooks, records, sensors
+from slurm_ft.doctor import canary, channels, hooks, records, sensors
 from slurm_ft.doctor.canary import Wishes, refuse
 from slurm_ft.doctor.cluster import Cluster, Machine, own_machine, roles_of
 from slurm_ft.doctor.finding import Finding, Level
@@ -28,6 +29,7 @@ from slurm_ft.install.change import Role
 from slurm_ft.model import EventKind, Evidence, NodeAction
 from slurm_ft.sensors import dcgm
 from slurm_ft.slurm.cli import Host, _gpus
+from slurm_ft.slurm.protocol import JobRecord
 
 GOOD = {
     "SLURM_VERSION": "22.05.8",
@@ -338,6 +340,23 @@ class TestChannels:
 def test_a_canary_that_could_not_end_well_does_not_begin(nodes: list[object], mode: Mode, what: str) -> None:
     with pytest.raises(SlurmFtError, match=what):
         refuse(nodes, Config(mode=mode), Wishes("n1"))  # type: ignore[arg-type]
+
+
+def test_a_canary_that_runs_without_the_prologs_note_says_what_is_missing(
+    tmp_path: Path, job_record: JobRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Runs:
+        def job(self, _: str) -> JobRecord:
+            return replace(job_record, state="RUNNING", nodes="n1")
+
+    monkeypatch.setattr(canary, "START_S", 0.0)
+    steps = canary._steps(canary.Canary(Runs(), Config(), "n1", "canary", "12", tmp_path, 0.0))  # type: ignore[arg-type]
+    assert next(steps).level is Level.OK
+    with pytest.raises(canary._StopError) as stop:
+        next(steps)
+    finding = stop.value.finding
+    assert f"the Prolog on n1 leaves no note of job 12 in {tmp_path}/attempts" in finding.what
+    assert "SLURM_FT_RUN_DIR" in finding.fix
 
 
 def test_a_broken_configuration_is_the_first_thing_told(

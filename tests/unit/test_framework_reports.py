@@ -64,12 +64,14 @@ def test_verl_7395_lightning_6204_a_disk_without_room_for_another_save_is_told_b
 
     def full(path):
         values = list(real(path))
-        values[4] = 1  # f_bavail
+        values[1], values[4] = 512, 1  # f_frsize, f_bavail
         return os.statvfs_result(values)
 
     monkeypatch.setattr(os, "statvfs", full)
     assert resume(output) == 0
-    assert "0.00 GiB are free, and a checkpoint takes" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "512 B are free, and a checkpoint takes" in said
+    assert "takes 0" not in said
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result([0] * 10))  # it does not tell
     assert resume(output) == 0
     assert "are free" not in capfd.readouterr().err

@@ -149,6 +149,25 @@ def test_what_the_admin_changed_since_stays(stage: Path, capsys: pytest.CaptureF
     assert not (stage / "var/lib/slurm_ft").exists()
 
 
+@pytest.mark.parametrize("more", [(), ("notes",)])
+def test_a_dry_run_of_uninstall_says_what_the_real_one_does(
+    stage: Path, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/etc/slurm is ours here, and goes only where nothing else lies in it."""
+    shutil.rmtree(stage / "etc/slurm")
+    install(stage)
+    for name in more:
+        (stage / "etc/slurm" / name).touch()
+    capsys.readouterr()
+    uninstall(stage, "--dry-run")
+    would = capsys.readouterr().out.splitlines()
+    uninstall(stage)
+    done = capsys.readouterr().out.replace("gone     ", "would go ").splitlines()
+    assert would == done[: len(would)]
+    assert any("directory /etc/slurm: it is not empty" in line for line in would) is bool(more)
+    assert (stage / "etc/slurm").exists() is bool(more)
+
+
 def test_what_was_there_before_is_nobodys_to_remove(stage: Path) -> None:
     (stage / "etc/slurm/slurm_ft.yaml").write_text("mode: act\n")
     (stage / "var/lib/slurm_ft").mkdir(parents=True)
@@ -177,6 +196,16 @@ def test_slurm_conf_is_left_alone_unless_asked(stage: Path, capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "    Epilog=/opt/slurm_ft/share/slurm_ft/epilog/node_epilog\n" in said
     assert "    PrologFlags" not in said  # Contain implies Alloc
+
+
+@pytest.mark.parametrize("more", [(), ("--edit-slurm-conf",)])
+def test_no_slurm_conf_to_edit_is_said(stage: Path, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    (stage / "etc/slurm/slurm.conf").unlink()
+    assert install(stage, *more) == 0
+    said = capsys.readouterr().out
+    assert "there is no /etc/slurm/slurm.conf here" in said
+    assert ("--edit-slurm-conf: nothing was edited" in said) is bool(more)
+    assert not (stage / "etc/slurm/slurm.conf").exists()
 
 
 def test_slurm_conf_keeps_its_owner_mode_and_a_copy(stage: Path) -> None:

@@ -114,6 +114,38 @@ class TestMain:
         os.close(write)
         assert (done.returncode, done.stderr) == (0, b"")
 
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    @pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+    @pytest.mark.parametrize("command", ["--help", "--version", "template list", "template show python"])
+    def test_output_that_cannot_be_written_is_one_line(self, command: str, output: str, unbuffered: str) -> None:
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$0" -m slurm_ft.cli.main {command} {output}', sys.executable],
+            env={"PYTHONPATH": str(PACKAGE), "PYTHONUNBUFFERED": unbuffered},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith("slurm-ft: the output cannot be written: ")
+        assert done.stderr.count("\n") == 1
+
+    def test_what_is_for_a_closed_stderr_is_not_printed_to_stdout(self) -> None:
+        """Of `slurm-ft resume`, stdout is evaluated by a shell."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", 'exec "$0" -m slurm_ft.cli.main classify /nonexistent 2>&-', sys.executable],
+            env={"PYTHONPATH": str(PACKAGE)},
+            stdout=subprocess.PIPE,
+            timeout=20,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (65, b"")
+
+    def test_another_file_that_is_full_is_not_taken_for_the_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        fails_with(OSError(28, "No space left on device", "/var/lib/x"), monkeypatch)
+        with pytest.raises(OSError, match="/var/lib/x"):
+            main.main(["status"])
+
 
 class TestHook:
     ENVIRON = {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_JOB_GPUS": "0"}  # noqa: RUF012
@@ -124,12 +156,6 @@ class TestHook:
         path.write_text(f"log_file: {tmp_path}/log\n")
         path.chmod(0o644)
         return path
-
-    @pytest.mark.parametrize("name", list(hook.HOOKS))
-    def test_a_broken_configuration_fails_open(self, name: str, settings: Path) -> None:
-        settings.write_text("mode: [")
-        done = python("-m", "slurm_ft.cli.main", "hook", name, SLURM_FT_CONFIG=str(settings), **self.ENVIRON)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     @pytest.mark.parametrize("name", list(hook.HOOKS))
     def test_a_start_by_hand_fails_open_and_is_logged(self, name: str, settings: Path, tmp_path: Path) -> None:
@@ -152,11 +178,19 @@ class TestHook:
         assert "failed, nothing was done: Traceback" in text
         assert "boom" in text
 
-    def test_a_broken_configuration_is_logged_where_the_defaults_say(
-        self, settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("name", list(hook.HOOKS))
+    def test_a_broken_configuration_fails_open_and_is_logged_where_the_defaults_say(
+        self,
+        name: str,
+        settings: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
     ) -> None:
+        """In this process: the log that the defaults name is the machine's own, and tests keep off it."""
         settings.write_text("mode: [")
-        monkeypatch.setenv("SLURM_FT_CONFIG", str(settings))
+        for key, value in {**self.ENVIRON, "SLURM_FT_CONFIG": str(settings)}.items():
+            monkeypatch.setenv(key, value)
         used: list[Config] = []
         open_log = log.open_log
 
@@ -165,9 +199,10 @@ class TestHook:
             return open_log(Config(log_file=tmp_path / "log"), name)
 
         monkeypatch.setattr(log, "open_log", watched)
-        assert main.main(["hook", "slurmctld-epilog"]) == 0
+        assert main.main(["hook", name]) == 0
         assert used == [Config()]
         assert "not YAML" in (tmp_path / "log").read_text()
+        assert capfd.readouterr() == ("", "")
 
     @pytest.mark.parametrize("code", [0, 75])
     def test_the_exit_code_of_the_hook_is_that_of_the_command(
@@ -201,3 +236,36 @@ def test_a_hook_imports_nothing_that_it_does_not_need(module: str) -> None:
 def test_the_command_line_alone_reads_no_yaml() -> None:
     done = python("-c", "import sys, slurm_ft.cli.main; print('yaml' in sys.modules, 'slurm_ft.config' in sys.modules)")
     assert done.stdout == "False False\n"
+
+
+class TestGivenValues:
+    """Of options that several commands have."""
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["resume", "--output-dir", ""],
+            ["resume", "--output-dir="],
+            ["run", "--output-dir", "", "--", "true"],
+            ["checkpoints", "list", ""],
+            ["checkpoints", "validate", ""],
+            ["checkpoints", "restore", ""],
+        ],
+    )
+    def test_an_empty_directory_is_not_the_current_one(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main.main(words)
+        assert caught.value.code == 2
+        assert "is empty: is the variable set?" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("command", [["resume", "--output-dir", "d"], ["checkpoints", "list", "d"]])
+    @pytest.mark.parametrize("option", ["--world-size=-1", "--world-size=0", "--budget=-1", "--budget=nan"])
+    def test_what_counts_is_not_negative(
+        self, command: list[str], option: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main.main([*command, option])
+        assert caught.value.code == 2
+        assert "is no number of " in capsys.readouterr().err

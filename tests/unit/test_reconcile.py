@@ -177,3 +177,18 @@ def test_a_ledger_with_the_attempt_needs_nothing(slurm: FakeSlurm, capsys: pytes
         "12", state="PENDING", restarts=1, ended=None, admin_comment=ledger.write("", Ledger("run", (known,)))
     )
     assert reconcile(capsys) == ["nothing was left open"]
+
+
+def test_a_state_directory_that_may_not_be_searched_says_who_may(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with mode 0750 for an ordinary user; root, as which the tests may run, may search any."""
+
+    def forbidden(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert main.main(["reconcile"]) == 1
+    assert "Run as root or as SlurmUser" in capsys.readouterr().err
+    assert not slurm.calls

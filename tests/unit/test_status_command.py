@@ -174,6 +174,22 @@ def test_a_filter_that_slurm_refuses_is_a_usage_error(slurm: FakeSlurm, monkeypa
         run("-w", "nosuch")
 
 
+def test_a_machine_without_slurms_configuration_is_no_usage_error(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = """squeue: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host
+squeue: error: fetch_config: DNS SRV lookup failed
+squeue: fatal: Could not establish a configuration source"""
+
+    def refuse(_: object) -> list[JobRecord]:
+        raise SlurmCommandError("squeue", "failed with 1", said)
+
+    monkeypatch.setattr(slurm, "jobs", refuse)
+    with pytest.raises(SlurmFtError, match=r"Set SLURM_CONF, or slurm_conf in slurm_ft\.yaml") as caught:
+        run()
+    assert caught.value.exit_code == 1
+
+
 class TestRefresh:
     """-i shows the table again and again."""
 
