@@ -34,7 +34,7 @@ from slurm_ft.slurm.environment import NODE_NAME
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
 STAGE = Stage.CANARY
-LINE = LOST_GPU + " ({name}: nothing is broken)"
+LINE = LOST_GPU + " ({name}: nothing is broken)"  # node_record.CANARY knows it again
 SCRIPT = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && exit 0; sleep 300; exit 1'
 START_S = 60.0  # seconds for the job to start, here and elsewhere
 STEP_S = 90.0  # seconds for each step of the failover; the hooks' own bounds are shorter
