@@ -73,6 +73,13 @@ def test_a_canary_goes_all_the_way_and_leaves_the_node_in_service(lab: Lab) -> N
     assert not lab.run("squeue", "-h", "--states=R,CG,PD")
 
 
+def test_a_node_that_slurm_does_not_know_fails(lab: Lab) -> None:
+    make_healthy(lab)
+    code, told = doctor(lab, "--node", "nope")
+    assert code == 3
+    assert "slurm: Slurm knows no node nope" in failing(told)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_canary_that_a_signal_ends_is_cleared_away(lab: Lab, number: signal.Signals) -> None:
     make_healthy(lab)
