@@ -34,6 +34,15 @@ if TYPE_CHECKING:
 
 MAX_PASTED = 1 << 20  # bytes looked at for signatures of a job's output
 MAX_SHOWN = 50  # events in the text output
+NOTHING_RECOGNISED = "no line of a kernel log was recognised"
+_PACKED = {  # how such a file begins -> what reads it
+    b"\x1f\x8b": "zcat",
+    b"\xfd7zXZ\0": "xzcat",
+    b"BZh": "bzcat",
+    b"\x28\xb5\x2f\xfd": "zstdcat",
+    b"\xff\xfe": "iconv -f utf-16",
+    b"\xfe\xff": "iconv -f utf-16",
+}
 _KINDS = {EventKind.OUTPUT: "job", EventKind.SLURM: "job", EventKind.GPU_STATE: "host"}
 _OF_THE_JOB = ("oom_kill", "oom_kill_elsewhere")
 
@@ -64,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = load_overrides(given or config.load().verdict_overrides)
     name = arguments.file
     data = _read(name)
+    _refuse_packed(data, name)
     text = data.decode("utf-8", "replace") if len(data) < MAX_PASTED else ""
     case = next(read_cases(text, name), None) if looks_like_case(text) else None
     judged = answer(case, overrides) if case else _judge_log(data, arguments, overrides)
@@ -80,7 +90,7 @@ def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
             print(f"slurm-ft: {error}", file=sys.stderr)
             errors += 1
             continue
-        _warn(case, where)
+        errors += _warn(case, where)
         judged = answer(case, overrides)
         judged_cases += 1
         differences = compare(judged, case.expected) if case.expected else []
@@ -95,9 +105,13 @@ def _run_cases(name: str, overrides: Overrides, *, as_json: bool) -> int:
     return 1 if differs else 0
 
 
-def _warn(case: CaseText, where: str) -> None:
+def _warn(case: CaseText, where: str) -> bool:
+    """Whether there was a reason: with a slip of the pen, or nothing expected, a case tests nothing and passes."""
     for key in case.unknown_keys:
         print(f"slurm-ft: {where}: unknown key {key!r}. Valid keys: {', '.join(KEYS)}", file=sys.stderr)
+    if case.expected is None:
+        print(f"slurm-ft: {where}: nothing is expected of it. Add `expected: {{verdict: …}}`", file=sys.stderr)
+    return bool(case.unknown_keys) or case.expected is None
 
 
 def compare(judged: Answer, expected: Expected) -> list[str]:
@@ -151,21 +165,33 @@ def _judge_log(data: bytes, arguments: argparse.Namespace, overrides: Overrides)
     gpus = _gpus(arguments.gpus)
     kept = tuple(one for one in events if gpus is None or one.kind in kernel_log.OF_THE_NODE or one.pci in gpus)
     why = text_log.refused(data[:4096].decode("utf-8", "replace").splitlines())
+    output = _pasted_output(data)
+    if not (why or events or output.events or _any_recognised(data)):
+        why = NOTHING_RECOGNISED
     try:
         end = ExitStatus.parse(arguments.exit)
     except ValueError:
         raise CaseError(f"--exit: {arguments.exit!r} is not `code:signal`") from None
-    return judge(
-        (Evidence(kernel_log.SENSOR, readable=not why, events=kept, detail=why), _pasted_output(data)), end, overrides
-    )
+    return judge((Evidence(kernel_log.SENSOR, readable=not why, events=kept, detail=why), output), end, overrides)
+
+
+def _any_recognised(data: bytes) -> bool:
+    """Whether a line of the text looks like one of a log; an empty one has none that does not. Raises CaseError."""
+    if any(map(_of_a_log, data[:MAX_PASTED].decode("utf-8", "replace").split("\n"))) or not data.strip():
+        return True
+    if b"\0" in data:  # within a log they are what a power failure leaves behind
+        raise CaseError("the input is binary: no line of a kernel log in it", "Give what dmesg or journalctl -k prints")
+    return False
+
+
+def _of_a_log(line: str) -> bool:
+    return line.startswith(("{", "kernel:")) or bool(log_time(line) or parse_line(line))
 
 
 def _pasted_output(data: bytes) -> Evidence:
     """Lines that no log tool printed may be the job's own output, pasted below the log."""
     lines = data[:MAX_PASTED].decode("utf-8", "replace").split("\n")
-    foreign = [
-        "" if line.startswith(("{", "kernel:")) or log_time(line) or parse_line(line) else line for line in lines
-    ]
+    foreign = ["" if _of_a_log(line) else line for line in lines]
     return Evidence("job_output", readable=True, events=output_events(foreign))
 
 
@@ -219,6 +245,14 @@ def _file_text(judged: Answer) -> str:
             f"reason: {verdict.reason}",
         )
     )
+
+
+def _refuse_packed(data: bytes, name: str) -> None:
+    """Raises CaseError."""
+    reader = next((reader for start, reader in _PACKED.items() if data.startswith(start)), "")
+    if reader:
+        shown = "FILE" if name == "-" else printable(name)
+        raise CaseError(f"{name}: compressed, or no UTF-8", f"Read it so: {reader} {shown} | slurm-ft classify -")
 
 
 def _read(name: str) -> bytes:

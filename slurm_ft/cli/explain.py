@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from slurm_ft import config
 from slurm_ft.cli import journal_access
-from slurm_ft.errors import SlurmFtError
+from slurm_ft.cli.status_jobs import named_jobs
+from slurm_ft.errors import SlurmFtError, UsageError
 from slurm_ft.journal_entry import Entry
 from slurm_ft.node import event_file, judgement_file
 from slurm_ft.slurm.cli import CommandLine
@@ -26,6 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the story of the job, or of each task of an array."""
+    if not named_jobs([arguments.job]):
+        raise UsageError(f"{arguments.job!r} names no job", "Is the variable set?")
     settings = config.load()
     slurm = CommandLine.of(settings).impatient()
     unseen: list[str] = []

@@ -46,7 +46,7 @@ PAGES: Mapping[str, Page] = {
     "check": Page(),
     "explain": Page(
         examples=(("slurm-ft explain 12", "each attempt: evidence, rule, action; as root also the nodes' evidence"),),
-        exits=(("0", "explained"), ("1", "the job is unknown, or Slurm does not answer")),
+        exits=(("0", "explained"), ("1", "the job is unknown, or Slurm does not answer"), ("2", "no name of a job")),
         files=(CONFIG, JOURNAL, JUDGED),
     ),
     "resume": Page(
@@ -109,7 +109,12 @@ PAGES: Mapping[str, Page] = {
             ("slurm-ft classify dmesg.txt --gpus 0000:c1:00.0", "a log, for a job that had this GPU"),
             ("slurm-ft classify --cases tests/data/cases/public_reports.yaml", "whole cases with what they expect"),
         ),
-        exits=(("0", "judged; with --cases: all as expected"), ("1", "a case differs, or the file cannot be read")),
+        exits=(
+            ("0", "judged; with --cases: all as expected"),
+            ("1", "a case differs"),
+            ("65", "the input cannot be read or is no text; a case has an unknown key, or expects nothing"),
+            ("78", "the configuration or the overrides cannot be used"),
+        ),
         files=(("verdict_overrides", "of the configuration: the site's own reading of codes"),),
     ),
     "reconcile": Page(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import pwd
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +43,7 @@ def find(slurm: CommandLine, settings: Config, arguments: argparse.Namespace) ->
     Raises UsageError for a filter that Slurm refuses, SlurmFtError for a named job that nobody knows.
     """
     named = named_jobs([*arguments.named, vars(arguments)["--jobs"] or ""])
-    notes: list[str] = []
+    notes = _unknown_users(vars(arguments)["--user"] or "")
     filters = _filters(arguments)
     known = _known(slurm, filters, named)
     jobs, nodes = known or [], slurm.nodes()
@@ -69,6 +70,21 @@ def named_jobs(texts: Sequence[str]) -> list[str]:
         return [one for name in names for one in (nodelist.expand(name) if "[" in name else (name,))]
     except SlurmFtError as error:
         raise UsageError(f"no range of tasks: {error.what}", "Write 13_[1-3,7]") from error
+
+
+def _unknown_users(text: str) -> list[str]:
+    """For these squeue shows no jobs and ends well, so that a slip of the pen looks like an idle user."""
+    return [f"no user is called {name!r} on this machine" for name in text.split(",") if not _is_user(name.strip())]
+
+
+def _is_user(name: str) -> bool:
+    if not name or name.isdecimal():  # squeue takes a number for what it is
+        return True
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _not_found(names: Sequence[str], notes: list[str], *, fatal: bool) -> None:

@@ -77,7 +77,10 @@ def fields(text: str) -> tuple[Chosen, ...]:
         return (*BY_DEFAULT, *fields(text.removeprefix("+")))
     if "%" in text:
         raise ValueError(f"{text!r} is a format of squeue's -o; name fields instead, such as jobid,state:30,cause")
-    return tuple(_chosen(part) for part in text.split(",") if part)
+    chosen = tuple(_chosen(part) for part in text.split(",") if part)
+    if not chosen:
+        raise ValueError(f"{text!r} names no field; write names such as jobid,state:30,cause")
+    return chosen
 
 
 def _chosen(text: str) -> Chosen:

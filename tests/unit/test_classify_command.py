@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import lzma
 import sys
 from pathlib import Path
 from typing import Any
@@ -150,3 +152,61 @@ def test_a_file_without_a_case_is_no_success(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "empty.yaml").touch()
     assert main(["classify", "--cases", str(tmp_path / "empty.yaml")]) == 65
     assert "holds no case" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (gzip.compress(b"[1.0] " + XID.format(79).encode()), "Read it so: zcat "),
+        (lzma.compress(b"[1.0] " + XID.format(79).encode()), "Read it so: xzcat "),
+        (f"[1.0] {XID.format(79)}".encode("utf-16"), "Read it so: iconv -f utf-16 "),
+        (f"[1.0] {XID.format(79)}".encode("utf-16-le"), "the input is binary"),
+        (b"\x7fELF\2\1\0\0", "the input is binary"),
+    ],
+)
+def test_what_cannot_be_read_is_no_all_clear(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, said: str
+) -> None:
+    path = tmp_path / "dmesg"
+    path.write_bytes(data)
+    assert main(["classify", str(path)]) == 65
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "recognised"),
+    [
+        ("", True),
+        ("[1.0] Linux version 6\n", True),
+        ("\0\0\0\n[1.0] Linux version 6\n", True),  # as after a power failure
+        ("Mar  3 10:00:00 n1 kernel: eth0: up\n", True),
+        ("Dear colleagues,\nthe node is down.\n", False),
+    ],
+)
+def test_a_text_that_is_no_log_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, recognised: bool
+) -> None:
+    path = tmp_path / "dmesg"
+    path.write_text(text)
+    assert main(["classify", str(path)]) == 0
+    assert ("no line of a kernel log was recognised" in capsys.readouterr().out) is not recognised
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CASE.replace("VERDICT", "hardware").replace("source:", "sauce:"), "unknown key 'sauce'"),
+        (CASE[: CASE.index("expected:")], "nothing is expected of it"),
+    ],
+)
+def test_a_case_that_tests_less_than_it_says_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    path = tmp_path / "cases.yaml"
+    path.write_text(text)
+    assert main(["classify", "--cases", str(path)]) == 65
+    printed = capsys.readouterr()
+    assert printed.out.startswith("A1, hardware, drain")
+    assert said in printed.err

@@ -165,3 +165,9 @@ def test_the_jobs_own_word_on_where_it_resumed_stands_with_its_attempt(job: JobR
     text = explain(Sources(12, replace(job, comment="[slurm_ft.resume step=1200 attempt=1 since=0]")))
     assert text.count("resumed   from step 1200; 1 earlier attempt(s) in a row did too (the job's own word)") == 1
     assert "resumed" not in explain(Sources(12, replace(job, comment="[slurm_ft.resume step=1200 attempt=7]")))
+
+
+@pytest.mark.parametrize("name", ["", "x"])
+def test_what_names_no_job_is_a_usage_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["explain", name]) == 2
+    assert f"{name!r} names no job" in capsys.readouterr().err

@@ -190,6 +190,21 @@ squeue: fatal: Could not establish a configuration source"""
     assert caught.value.exit_code == 1
 
 
+@pytest.mark.usefixtures("slurm")
+def test_a_user_that_does_not_exist_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    run("-u", "root,0,no-such-user")
+    assert capsys.readouterr().err == "slurm-ft: no user is called 'no-such-user' on this machine\n"
+
+
+@pytest.mark.parametrize("text", ["", ",", "+"])
+@pytest.mark.usefixtures("slurm")
+def test_a_table_without_any_field_is_a_usage_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run("-o", text)
+    assert caught.value.code == 2
+    assert "names no field" in capsys.readouterr().err
+
+
 class TestRefresh:
     """-i shows the table again and again."""
 
