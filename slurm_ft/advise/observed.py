@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from slurm_ft.failover import node_record
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Domain
 
@@ -40,15 +41,16 @@ class Saves:
 def failure_rate(entries: Iterable[Entry], nodes: int, now: float) -> FailureRate | None:
     """The rate that a journal shows for a cluster of `nodes`; None from an empty one.
 
-    Counted are nodes blamed for the end of an attempt. Without any, three failures per observed time: with 95 %
-    confidence it is no more than that (the "rule of three"). A young journal shows nothing: without a failure the
-    published rate holds until the bound is better, with a few until one was to be expected.
+    Counted are nodes blamed for the end of an attempt, a canary's not. Without any, three failures per observed time:
+    with 95 % confidence it is no more than that (the "rule of three"). A young journal shows nothing: without a failure
+    the published rate holds until the bound is better, with a few until one was to be expected.
     """
     decided = [(entry.at, entry.decision) for entry in entries if entry.stage is Stage.DECIDED and entry.decision]
     if not decided or nodes < 1:
         return None
     hours = max((now - min(at for at, _ in decided)) / 3600, 1.0)
-    blamed = [decision for _, decision in decided if decision.domain is Domain.HARDWARE]
+    hardware = [decision for _, decision in decided if decision.domain is Domain.HARDWARE]
+    blamed = [decision for decision in hardware if node_record.CANARY not in decision.text]
     failures = sum(max(len(decision.exclude), 1) for decision in blamed)
     seen = f"{failures} node failures in {hours / 24:.1f} days on {nodes} nodes (journal)"
     node_hours = nodes * hours

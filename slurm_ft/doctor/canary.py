@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from slurm_ft.config import Config, Mode
 from slurm_ft.doctor.finding import Finding, Stage, fail, ok, warning
@@ -31,12 +34,16 @@ from slurm_ft.slurm.environment import NODE_NAME
 from slurm_ft.slurm.protocol import JobRecord, JobUpdate, NodeRecord
 
 STAGE = Stage.CANARY
-LINE = LOST_GPU + " ({name}: nothing is broken)"
+LINE = LOST_GPU + " ({name}: nothing is broken)"  # node_record.CANARY knows it again
 SCRIPT = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && exit 0; sleep 300; exit 1'
 START_S = 60.0  # seconds for the job to start, here and elsewhere
 STEP_S = 90.0  # seconds for each step of the failover; the hooks' own bounds are shorter
 POLL_S = 0.1
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "DEADLINE")
+ENDING = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+)  # what ends a process without an exception: a closed terminal, a systemctl stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,17 @@ class _StopError(Exception):
         self.finding = finding
 
 
+class _EndedError(SystemExit):
+    """A signal that would end the process; whoever does not catch it ends it quietly, after the tidying."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(128 + signal.Signals[name])
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def run(config: Config, wishes: Wishes) -> Iterator[Finding]:
     """One finding for each step. Whatever happens, the job is gone and the node is back in the end.
 
@@ -82,15 +100,47 @@ def run(config: Config, wishes: Wishes) -> Iterator[Finding]:
     """
     slurm = CommandLine.of(config)
     refuse(slurm.nodes(), config, wishes)
-    canary = _submit(slurm, config, wishes)
+    canary = None
+    with _on_signals(_end):
+        try:
+            with _held_back():  # a signal in here would leave a job whose number nobody knows
+                canary = _submit(slurm, config, wishes)
+            yield ok(STAGE, f"job {canary.job} ({canary.name}) is submitted, for {canary.node} first")
+            yield from _steps(canary)
+        except _StopError as stop:
+            yield stop.finding
+        except _EndedError as ended:
+            yield fail(STAGE, f"{ended} ended the canary", "Run it again")
+        finally:
+            with _on_signals(signal.SIG_IGN):
+                left = _tidy(canary) if canary else None
+        if left is not None:
+            yield left
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise _EndedError(signal.Signals(number).name)
+
+
+@contextmanager
+def _on_signals(what: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    """Their handlers until the block is over. Main thread only."""
+    before = {number: signal.signal(number, what) for number in ENDING}
     try:
-        yield ok(STAGE, f"job {canary.job} ({canary.name}) is submitted, for {canary.node} first")
-        yield from _steps(canary)
-    except _StopError as stop:
-        yield stop.finding
+        yield
     finally:
-        left = _tidy(canary)
-    yield left
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """A signal that comes meanwhile arrives at the end of the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def refuse(nodes: list[NodeRecord], config: Config, wishes: Wishes) -> None:
@@ -224,8 +274,7 @@ def _tidy(canary: Canary) -> Finding:
     try:
         job = slurm.job(canary.job)
         if job is not None and job.state not in ENDED:
-            slurm.cancel(canary.job)
-            _await(canary, lambda: _job(canary).state in ENDED, STEP_S, "the job does not end", "")
+            _await(canary, lambda: _cancelled(canary), STEP_S, "the job does not end", "")
         found = _node(canary)
         reason, faults = found.reason, node_record.in_reason(found.reason, node)
         if not faults or not found.draining:
@@ -238,6 +287,14 @@ def _tidy(canary: Canary) -> Finding:
     except (SlurmFtError, _StopError) as error:
         fix = f"scancel {canary.job}; scontrol update NodeName={node} State=RESUME"
         return fail(STAGE, f"the canary could not be cleared away: {error}", fix)
+
+
+def _cancelled(canary: Canary) -> bool:
+    """A job that is completing cannot be cancelled, and is requeued right after: then it is cancelled again."""
+    state = _job(canary).state
+    if state not in (*ENDED, "COMPLETING"):
+        canary.slurm.cancel(canary.job)
+    return state in ENDED
 
 
 def _job(canary: Canary) -> JobRecord:

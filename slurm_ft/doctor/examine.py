@@ -49,6 +49,9 @@ def examine(asked: Sequence[Role], node: str = "") -> Examination:
         cluster = None
         found += [fail(Stage.SLURM, error.what, error.fix or "Is slurmctld up, and does Slurm find its slurm.conf?")]
     machine = cluster_module.own_machine(cluster, asked, node)
+    named = node or machine.node
+    if cluster and named and named not in {one.name for one in cluster.nodes}:
+        found += [fail(Stage.SLURM, f"Slurm knows no node {named}", "sinfo lists them; --node names this one")]
     return Examination(machine, (*found, *_stages(settings, cluster, machine)))
 
 

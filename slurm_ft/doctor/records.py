@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -39,7 +40,23 @@ def check_state(state_dir: Path, roles: frozenset[Role], slurm_user: str) -> Fin
     if Role.CONTROLLER in roles and owner not in (slurm_user, *(("root",) if slurm_user == "root" else ())):
         fix = f"chown -R {slurm_user}: {state_dir}"
         return fail(STAGE, f"state_dir {state_dir} belongs to {owner}, and the hooks run as {slurm_user}", fix)
+    if why := unwritable(state_dir):
+        return fail(STAGE, f"nothing can be written into state_dir {state_dir}: {why}", "Make room, or remount it")
     return ok(STAGE, f"state_dir {state_dir} belongs to {owner}")
+
+
+def unwritable(directory: Path) -> str:
+    """Why a file cannot be written there: read-only, full. "" if it can, or if only its owner may."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as probe:
+            probe.write(b"slurm-ft doctor\n" * 256)  # a full disk still makes an empty file
+            probe.flush()
+            os.fsync(probe.fileno())
+    except PermissionError as error:
+        return str(error.strerror) if os.geteuid() == directory.stat().st_uid else ""
+    except OSError as error:
+        return str(error.strerror)
+    return ""
 
 
 def check_privacy(state_dir: Path) -> Finding:

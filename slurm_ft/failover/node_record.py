@@ -16,6 +16,8 @@ from slurm_ft.model import IMAGE_PULL, Domain, NodeVerdict
 PREFIX = "slurm_ft: "
 SEPARATOR = " || "
 TEXT_LIMIT = 120
+# What the doctor's canary appends to the driver's line; a process name in such a line is shorter (15 bytes).
+CANARY = "GPU has fallen off the bus. (slurm_ft canary "
 KEPT_FOR = 7 * 86400.0  # seconds; nobody takes the record of a job that did not ask for failover out of a Comment
 RECORDS_KEPT = 8  # several jobs on one shared node may each leave one
 _RECORD = re.compile(

@@ -79,11 +79,14 @@ def views(nodes: Sequence[NodeRecord], journal: Iterable[Entry], since: float) -
 
 
 def faults(nodes: Sequence[NodeRecord], journal: Iterable[Entry], since: float) -> list[Fault]:
-    """Each fault once: the watcher, the epilog and the journal may all tell of it. Those in a Reason have no bound."""
+    """Each fault once: the watcher, the epilog and the journal may all tell of it. Those in a Reason have no bound.
+
+    A canary's is none: nothing was broken.
+    """
     told = [_of(verdict) for node in nodes for verdict in node_record.in_reason(node.reason, node.name)]
     told += [fault for fault in _journaled(journal) if fault.at >= since]
     once: dict[tuple[str, int, int], Fault] = {}
-    for fault in told:
+    for fault in (one for one in told if node_record.CANARY not in one.text):
         once.setdefault((fault.node, fault.raw_id, fault.attempt), fault)
     return sorted(once.values(), key=lambda fault: fault.at)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -21,15 +22,21 @@ def doctor(lab: Lab, *arguments: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-def ask(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {
+DOCTOR = (sys.executable, "-m", "slurm_ft.cli.main", "doctor")
+
+
+def environment(lab: Lab) -> dict[str, str]:
+    return {
         **os.environ,
         "SLURM_CONF": str(lab.slurm_conf),
         "SLURM_FT_CONFIG": str(lab.layout.config),
         "SLURM_FT_RUN_DIR": str(lab.layout.run / "slurm_ft"),
     }
-    command = [sys.executable, "-m", "slurm_ft.cli.main", "doctor", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def ask(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = (*DOCTOR, *arguments)
+    return subprocess.run(command, env=environment(lab), capture_output=True, text=True, timeout=240, check=False)
 
 
 def failing(told: dict[str, Any]) -> list[str]:
@@ -62,6 +69,30 @@ def test_a_canary_goes_all_the_way_and_leaves_the_node_in_service(lab: Lab) -> N
     assert "n2 is excluded for it" in said
     assert "and completed after" in said
     assert "nothing is broken" in said  # the line in the kernel log says that it is a canary's
+    lab.wait_for(lambda: idle(lab, "n2"), 60, "n2 being idle")
+    assert not lab.run("squeue", "-h", "--states=R,CG,PD")
+
+
+def test_a_node_that_slurm_does_not_know_fails(lab: Lab) -> None:
+    make_healthy(lab)
+    code, told = doctor(lab, "--node", "nope")
+    assert code == 3
+    assert "slurm: Slurm knows no node nope" in failing(told)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_canary_that_a_signal_ends_is_cleared_away(lab: Lab, number: signal.Signals) -> None:
+    make_healthy(lab)
+    command = (*DOCTOR, "--canary", "n2", "--here", "--yes")
+    with subprocess.Popen(command, env=environment(lab), stdout=subprocess.PIPE, text=True) as canary:
+        assert canary.stdout is not None
+        said = ""
+        while "n2 is drained after" not in said:
+            said = canary.stdout.readline()
+            assert said
+        canary.send_signal(number)
+        rest = canary.stdout.read()
+    assert canary.returncode in (3, 128 + number), rest  # the second while it prints
     lab.wait_for(lambda: idle(lab, "n2"), 60, "n2 being idle")
     assert not lab.run("squeue", "-h", "--states=R,CG,PD")
 

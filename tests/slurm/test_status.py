@@ -78,9 +78,10 @@ def test_our_own_states_filter_and_the_others_go_to_squeue(lab: Lab) -> None:
     running(lab, runs, 0)
     end(lab, failed, 0, 3)
     lab.wait_job(failed, *ENDED)
-    assert status(lab, "-h", "-t", "internalerror", "-o", "jobid").split() == [str(failed)]
-    assert status(lab, "-h", "-t", "R", "-o", "jobid").split() == [str(runs)]
-    both = status(lab, "-h", "-t", "running,internalerror", "-o", "jobid", "-S", "-jobid").split()
+    ours = ("-h", "-j", f"{failed},{runs}", "-o", "jobid")  # other tests leave jobs, too
+    assert status(lab, *ours, "-t", "internalerror").split() == [str(failed)]
+    assert status(lab, *ours, "-t", "R").split() == [str(runs)]
+    both = status(lab, *ours, "-t", "running,internalerror", "-S", "-jobid").split()
     assert both == [str(runs), str(failed)]
 
 
@@ -130,6 +131,7 @@ def test_json_of_a_real_job_has_real_numbers(lab: Lab) -> None:
 
 def test_refreshing_goes_on_without_a_controller_and_ends_at_ctrl_c(lab: Lab) -> None:
     words, environment = command(lab, "-i", "0.5", "-h", "-o", "jobid")
+    words = ["/usr/bin/env", "--default-signal=INT", *words]  # what a shell starts in the background ignores it
     job = submit(lab, *OPTED_IN)
     running(lab, job, 0)
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -50,6 +50,13 @@ def start(lab: Lab, node: str) -> subprocess.Popen[str]:
     return watcher
 
 
+def test_a_node_that_slurm_does_not_know_is_told_of(lab: Lab) -> None:
+    watcher = start(lab, "nope")
+    assert watcher.stderr is not None
+    assert "Slurm knows no node nope" in watcher.stderr.readline()
+    assert stop(watcher) == 0
+
+
 def stop(watcher: subprocess.Popen[str]) -> int:
     watcher.terminate()
     code = watcher.wait(20)

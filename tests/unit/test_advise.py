@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slurm_ft.advise import observed
 from slurm_ft.advise.cadence import Costs, best_interval, lost_share, steps_for
 from slurm_ft.cli.advise import Question, advice
+from slurm_ft.doctor import canary
 from slurm_ft.journal_entry import Entry, Stage
 from slurm_ft.model import Action, Decision, Domain, JobKey, JobState
 
@@ -55,6 +56,15 @@ class TestFailureRate:
     def entry(self, hour: float, *exclude: str, domain: Domain = Domain.HARDWARE) -> Entry:
         decision = Decision(Action.REQUEUE, JobState.RUNNING, domain, "xid79", 1, 3, "rule", "reason", exclude, "text")
         return Entry(hour * HOUR, Stage.DECIDED, JobKey(1, "1", 0), decision=decision)
+
+    def test_a_canary_is_no_failure(self) -> None:
+        real = self.entry(0, "n1")
+        assert real.decision is not None
+        made_up = replace(real.decision, text=canary.LINE.format(pci="0000:3b:00", name="slurm_ft canary 82f31fbd"))
+        entries = [real, replace(self.entry(5, "n2"), decision=made_up)]
+        rate = observed.failure_rate(entries, 10, now=100 * HOUR)
+        assert rate is not None
+        assert "1 node failures in" in rate.source
 
     def test_counts_the_nodes_that_were_blamed(self) -> None:
         entries = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -191,6 +193,35 @@ class TestRecords:
     def test_one_of_another_owner_fails_on_the_controller(self, tmp_path: Path) -> None:
         finding = records.check_state(tmp_path, frozenset({Role.CONTROLLER}), "slurm")
         assert (finding.level, finding.fix) == (Level.FAIL, f"chown -R slurm: {tmp_path}")
+
+    @pytest.mark.parametrize("options", ["ro", "size=4k,nr_inodes=9"])
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+    def test_one_that_is_read_only_or_full_fails(self, tmp_path: Path, options: str) -> None:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", tmp_path], check=False).returncode:
+            pytest.skip("this machine lets nobody mount")
+        try:
+            if "ro" not in options:
+                (tmp_path / "full").write_bytes(b"x" * 4096)
+            finding = records.check_state(tmp_path, frozenset({Role.NODE}), "slurm")
+            left = len(list(tmp_path.iterdir()))
+        finally:
+            subprocess.run(["umount", tmp_path], check=True)
+        assert finding.level is Level.FAIL
+        assert ("Read-only" if options == "ro" else "No space") in finding.what
+        assert left == ("ro" not in options)
+
+    def test_one_that_can_be_written_to_is_fine_and_stays_empty(self, tmp_path: Path) -> None:
+        assert records.check_state(tmp_path, frozenset({Role.NODE}), "slurm").level is Level.OK
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("why", [errno.EROFS, errno.ENOSPC])
+    def test_what_the_system_says_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: int) -> None:
+        def refuse_it(**_: object) -> None:
+            raise OSError(why, os.strerror(why))
+
+        monkeypatch.setattr("tempfile.TemporaryFile", refuse_it)
+        finding = records.check_state(tmp_path, frozenset({Role.NODE}), "slurm")
+        assert (finding.level, os.strerror(why) in finding.what) == (Level.FAIL, True)
 
     def test_a_log_that_everybody_reads_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "log"

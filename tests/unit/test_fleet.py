@@ -11,6 +11,7 @@ from fake_slurm import node
 from slurm_ft.classify.advice import WORDS, asked, in_words
 from slurm_ft.classify.catalogue import XIDS
 from slurm_ft.classify.codes import xid_facts
+from slurm_ft.doctor import canary
 from slurm_ft.failover import node_record
 from slurm_ft.failover.policy import decide
 from slurm_ft.journal_entry import Entry, Stage
@@ -57,6 +58,23 @@ def test_a_returned_node_that_fails_again_within_the_window_is_marked(fault: Nod
     assert re.search(r" 2 +2 +repeat offender ", fleet.table([view]).lines[1])
     (later,) = fleet.views(nodes, [decided], since=2002)
     assert not later.repeats
+
+
+def test_a_canary_is_no_fault_of_its_node(fault: NodeVerdict, decided: Entry) -> None:
+    line = canary.LINE.format(pci="0000:3b:00", name="slurm_ft canary 82f31fbd")
+    (told,) = node_record.in_reason(node_record.add("", replace(fault, raw_id=15, text=line)), "n1")  # cut as there
+    assert decided.decision is not None
+    journaled = replace(decided, decision=replace(decided.decision, text=told.text))
+    (view,) = fleet.views([node("n1", "idle+drain", node_record.add("", told))], [journaled], 0)
+    assert (view.drained, view.faults) == (True, ())
+    assert fleet.table([view]).lines[1].startswith("n1 ")
+    assert fleet.views([node("n1")], [journaled, replace(journaled, key=replace(decided.key, attempt=1))], 0) == []
+
+
+def test_a_users_process_name_makes_no_canary(fault: NodeVerdict) -> None:
+    text = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=(slurm_ft canary, GPU has fallen off the bus."
+    (view,) = fleet.views([node("n1", "idle+drain", node_record.add("", replace(fault, text=text)))], [], 0)
+    assert len(view.faults) == 1
 
 
 def test_one_fault_that_reason_and_journal_tell_of_is_one(fault: NodeVerdict, decided: Entry) -> None:
