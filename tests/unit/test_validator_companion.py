@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -60,6 +61,17 @@ def test_the_real_one_answers_and_ends_when_told(vendor: Path) -> None:
     companion.process.terminate()
     assert companion.process.wait(60) == 0
     assert not companion.socket.exists()
+
+
+def test_many_signals_at_once_end_it_too(vendor: Path) -> None:
+    """The kernel's at its parent's end, Slurm's to the whole job: one came in the handler of another, and it hung."""
+    real = Path(validator.__file__).parents[1] / "vendor"
+    companion = validator.start({"CHECKPOINT_VENDOR": str(real), "PATH": str(vendor.parent / "bin")}, print, 60.0)
+    assert companion is not None
+    while companion.process.poll() is None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            companion.process.send_signal(number)
+    assert companion.process.wait(60) in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
 def test_two_jobs_on_one_node_do_not_share_the_site_s_channel(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 from pathlib import Path
 from types import FrameType
 
 from ..llm.log import show
 from .low_priority import end_with_parent, step_back
+from .over import Over
 from .server import InUseError, Server
 from .work import Work
 
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True, help="where to listen; its directory must exist")
     options = parser.parse_args()
     show()
-    over = threading.Event()
+    over = Over()
     end_with_parent(over)
     step_back()
     _end_on_signals(over)
@@ -39,7 +39,7 @@ def main() -> int:
     return 0
 
 
-def _end_on_signals(over: threading.Event) -> None:
+def _end_on_signals(over: Over) -> None:
     def end(_number: int, _frame: FrameType | None) -> None:
         over.set()
 

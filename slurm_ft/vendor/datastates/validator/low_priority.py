@@ -9,6 +9,8 @@ import signal
 import threading
 import time
 
+from .over import Over
+
 MOST_CPUS = 2  # the reader starts a thread for each CPU that it may use, with 8 MiB
 NICE = 19
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -28,7 +30,7 @@ def step_back() -> None:
         ctypes.CDLL(None).syscall(number, 1, 0, IOPRIO_IDLE)  # 1: this process
 
 
-def end_with_parent(over: threading.Event) -> None:
+def end_with_parent(over: Over) -> None:
     """Set `over` when the process that started us is gone, however it went."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -12,9 +12,9 @@ from .._checkpoints.manifest import COMMITTED, MANIFEST
 from .._checkpoints.progress import Silent
 from .._checkpoints.validation import VALIDATION, Validation, encode_validation, read_validation
 from .._engine.durable import write_whole
+from .over import Over
 
 if TYPE_CHECKING:
-    import threading
     from pathlib import Path
 
 
@@ -25,7 +25,7 @@ class EndedError(Exception):
 class _UntilOver(Silent):
     """Ends the reading between two chunks."""
 
-    def __init__(self, over: threading.Event) -> None:
+    def __init__(self, over: Over) -> None:
         self._over = over
 
     def advance(self, count: int) -> None:  # noqa: ARG002 - only the moment matters
@@ -34,7 +34,7 @@ class _UntilOver(Silent):
             raise EndedError
 
 
-def validate(path: Path, over: threading.Event) -> Validation | None:
+def validate(path: Path, over: Over) -> Validation | None:
     """Read a checkpoint and write VALIDATION.json into it; None if the training ended before that.
 
     Raises FileNotFoundError if it is not there (any more), UnreadableCheckpointError or OSError if the storage does not

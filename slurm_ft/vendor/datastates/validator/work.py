@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .._checkpoints.counters import CounterFile, Counters
 from .._checkpoints.errors import CheckpointError
+from .over import Over
 from .validate import validate
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Work:
             self._waiting.append(path)
             self._news.notify()
 
-    def run(self, over: threading.Event) -> None:
+    def run(self, over: Over) -> None:
         """Validate until `over`."""
         while not over.is_set():
             path = self._next()
@@ -59,7 +60,7 @@ class Work:
             return self._waiting.pop() if self._waiting else None
 
 
-def validate_and_tell(path: Path, over: threading.Event) -> Validation | None:
+def validate_and_tell(path: Path, over: Over) -> Validation | None:
     """Validate one checkpoint and log what was found. Nothing is raised: the next one must have its turn."""
     started = time.monotonic()
     try:
