@@ -20,6 +20,7 @@ from steps import (
     make_healthy,
     reconcile,
     running,
+    running_at_once,
     settings,
     status,
     submit,
@@ -205,14 +206,12 @@ def test_a_job_with_no_kill_lives_on_when_another_of_its_nodes_dies(lab: Lab) ->
 
 def test_a_spot_job_is_preempted_as_often_as_it_takes_and_still_has_its_failovers(lab: Lab) -> None:
     job = submit(lab, *OPTED_IN, "--partition=spot", "--nodes=4", "--exclusive")
-    for restart in (0, 1):
-        running(lab, job, restart)
+    running(lab, job, 0)
+    for restart in (1, 2):
         urgent = submit(lab, "--partition=urgent", "--nodes=1", "--exclusive")
         running(lab, urgent, 0)
         end(lab, urgent, 0, 0)
-        lab.wait_job(job, "PENDING")
-        lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm's own wait of two minutes
-    running(lab, job, 2)
+        running_at_once(lab, job, restart)
     found = lab.job(job)
     assert (found["restarts"], found["comment"], found["exc_nodes"]) == ("2", "[slurm_ft]", "")
     history = ledger.read(found["admin_comment"])
@@ -229,9 +228,7 @@ def test_a_preempted_training_goes_on_from_its_newest_checkpoint(lab: Lab) -> No
     urgent = submit(lab, "--partition=urgent", "--nodes=1", "--exclusive")
     running(lab, urgent, 0)
     end(lab, urgent, 0, 0)
-    lab.wait_job(job, "PENDING")
-    lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm's own wait of two minutes
-    running(lab, job, 1)
+    running_at_once(lab, job, 1)
     lab.wait_for(lambda: "step=40 attempt=1" in lab.job(job)["comment"], 30, "the step in the Comment")
     assert "n=" not in lab.job(job)["comment"]
 
