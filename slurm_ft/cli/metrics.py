@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from slurm_ft import config, journal, textfile
+from slurm_ft import config, journal
 from slurm_ft.alerts import outbox_file, spool
 from slurm_ft.config import Config
 from slurm_ft.errors import SlurmCommandError, SlurmFtError
 from slurm_ft.failover import brake, node_record
 from slurm_ft.slurm.cli import CommandLine
 from slurm_ft.slurm.protocol import Slurm
+from slurm_ft.whole_file import write_whole
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,7 @@ def write(settings: Config, slurm: Slurm, path: Path) -> None:
     """Replace the file as a whole. It names no user and no job, so everybody may read it. Raises SlurmFtError."""
     text = _text(settings, slurm)
     try:
-        textfile.replace(path, text)
+        write_whole(path, text, 0o644)
     except OSError as error:
         raise SlurmFtError(f"{path}: {error.strerror}", "Does its directory exist, and may you write there?") from error
 

@@ -17,9 +17,7 @@ from slurm_ft.model import JobKey
 from slurm_ft.slurm.protocol import JobRecord
 
 WATCHED = 40.0  # seconds in which the scheduler has looked at the job, on any site; its reasons show at once
-LASTING = (
-    10.0  # seconds: nodes need about four to register after a restart of slurmctld, and count as missing until then
-)
+LASTING = 10.0  # seconds; nodes need about four to register after a restart of slurmctld, and are missing until then
 POLL = 1.0
 
 

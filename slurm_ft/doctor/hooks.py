@@ -15,9 +15,9 @@ import slurm_ft
 from slurm_ft.doctor.cluster import Cluster, Machine
 from slurm_ft.doctor.finding import Finding, Stage, fail, ok, warning
 from slurm_ft.install import trust
+from slurm_ft.install.accounts import ids
 from slurm_ft.install.change import Role
 from slurm_ft.install.plan import DEFAULT_PREFIX
-from slurm_ft.install.write import ids
 from slurm_ft.lab.resources import resources_dir
 from slurm_ft.lab.spec import HOOKS
 

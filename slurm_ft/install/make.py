@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from slurm_ft.install import slurm_conf
+from slurm_ft.install.accounts import ids
 from slurm_ft.install.change import Change, Directory, File, Lines, Link, Made, Place, State
 from slurm_ft.install.manifest import Manifest
-from slurm_ft.install.write import ids, write_whole
+from slurm_ft.whole_file import write_whole
 
 BACKUP = ".before-slurm_ft"
 

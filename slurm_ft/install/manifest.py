@@ -12,7 +12,7 @@ from typing import Any
 
 from slurm_ft.errors import SlurmFtError
 from slurm_ft.install.change import Made, Place
-from slurm_ft.install.write import write_whole
+from slurm_ft.whole_file import write_whole
 
 PATH = Path("/var/lib/slurm_ft_install/manifest.json")
 SCHEMA_VERSION = 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from slurm_ft.install import slurm_conf
 from slurm_ft.install.change import Made, Place
 from slurm_ft.install.make import backup_of, digest
-from slurm_ft.install.write import write_whole
+from slurm_ft.whole_file import write_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from itertools import islice
 from logging import Logger
 from pathlib import Path
 
-from slurm_ft import textfile
 from slurm_ft.checkpoints.counters import MOST_BYTES, Counters, parse
+from slurm_ft.whole_file import write_whole
 
 PAUSE = 60.0  # seconds between two looks
 MOST_FILES = 4096  # that one look reads
@@ -65,7 +65,7 @@ class CheckpointCounters:
         for name, counters in found.items():
             self.sums = self.sums.plus(counters.since(self._seen.get(name, Counters())))
         self._seen = found
-        textfile.replace(self.output, text(self.sums))
+        write_whole(self.output, text(self.sums), 0o644)
         self._told = ""
 
     def _complain(self, what: str) -> None:

@@ -1,14 +1,11 @@
-"""Write a file of root's that is there whole or not at all."""
+"""Write a file that is there whole or not at all, whoever reads it meanwhile."""
 
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 from contextlib import suppress
 from pathlib import Path
-
-from slurm_ft.errors import SlurmFtError
 
 
 def write_whole(path: Path, text: str, mode: int, owner: tuple[int, int] | None = None) -> None:
@@ -28,12 +25,3 @@ def write_whole(path: Path, text: str, mode: int, owner: tuple[int, int] | None 
         with suppress(OSError):
             beside.unlink()
         raise
-
-
-def ids(account: str) -> tuple[int, int]:
-    """User and group id of an account. Raises SlurmFtError."""
-    try:
-        entry = pwd.getpwnam(account)
-    except KeyError:
-        raise SlurmFtError(f"there is no account {account!r} on this machine", "Name it with --slurm-user") from None
-    return entry.pw_uid, entry.pw_gid
